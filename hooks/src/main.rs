@@ -1,0 +1,3 @@
+//! The hook binary: see the library.
+
+fn main() {}
