@@ -10,6 +10,9 @@
 //! [`host::Host`]. What deviates from the Go reference library is listed in `DEVIATIONS.md`.
 #![forbid(unsafe_code)]
 
+pub mod annotation;
+pub mod doc;
+pub mod file;
 pub mod host;
 pub mod name;
 pub mod problem;

@@ -63,3 +63,21 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+/// `text` in double quotes with escapes, so that it stays on one line, and cut when it is long.
+pub fn quoted(text: &str) -> impl fmt::Display + '_ {
+    Quoted(text)
+}
+
+struct Quoted<'a>(&'a str);
+
+// === impl Quoted ===
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(120) {
+            None => write!(f, "{:?}", self.0),
+            Some((end, _)) => write!(f, "{:?}…", self.0.get(..end).unwrap_or_default()),
+        }
+    }
+}

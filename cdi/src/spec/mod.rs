@@ -3,12 +3,14 @@
 //! The types mirror the document field by field. Serialising them gives a document again, with
 //! unset fields left out.
 
+mod decode;
 mod version;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use decode::{Parsed, read};
 pub use version::Version;
 
 /// One CDI document.
