@@ -1,0 +1,386 @@
+//! The run directory holds all records of this boot.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use divvy_cdi::file::{self, Durability, FileError, Trust};
+use rustix::{
+    fs::{self, AtFlags, CWD, Mode},
+    io::Errno,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{ClaimRecord, MAX_RECORD_BYTES, Origin, PodRecord, RecordError, VERSION};
+
+/// The longest UID, namespace or name: that of a DNS subdomain.
+const MAX_NAME: usize = 253;
+
+/// The run directory, `/run/divvy`. A record is read only where its directory and itself are
+/// trusted ([`Trust::of_process`]).
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    path: PathBuf,
+    trust: Trust,
+}
+
+/// A record, as far as reading it goes.
+trait Record: Serialize + DeserializeOwned {
+    const DIR: &'static str;
+    const UID: &'static str;
+    fn uid(&self) -> &str;
+}
+
+/// The boot that this machine is in, as Linux names it.
+///
+/// # Errors
+/// When `/proc` does not answer.
+pub fn boot_id() -> Result<String, FileError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let bytes = file::read(path, 64, &Trust::Any)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+// === impl RunDir ===
+
+impl RunDir {
+    /// The run directory at `path`; nothing is looked at or created.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), trust: Trust::of_process() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the record of a claim; one of origin `local` becomes reachable by its name.
+    ///
+    /// # Errors
+    /// [`RecordError::Name`], or [`RecordError::File`] when a directory is not trusted or a file
+    /// cannot be written.
+    pub fn write_claim(&self, claim: &ClaimRecord) -> Result<(), RecordError> {
+        check_name("claim UID", &claim.uid)?;
+        check_name("namespace", &claim.namespace)?;
+        check_name("name", &claim.name)?;
+        self.write(claim)?;
+        match claim.origin {
+            Origin::Local => self.link(claim),
+            Origin::Api => Ok(()),
+        }
+    }
+
+    /// Removes the record of a claim and its name; false when there was none.
+    ///
+    /// # Errors
+    /// [`RecordError::Name`] and [`RecordError::File`].
+    pub fn remove_claim(&self, uid: &str) -> Result<bool, RecordError> {
+        let path = self.place::<ClaimRecord>(uid)?;
+        self.unlink(uid)?;
+        Ok(file::remove(&path, Durability::Durable)?)
+    }
+
+    /// The record of a claim; none when it is not prepared.
+    ///
+    /// # Errors
+    /// Every variant of [`RecordError`].
+    pub fn claim(&self, uid: &str) -> Result<Option<ClaimRecord>, RecordError> {
+        self.read(uid)
+    }
+
+    /// The record of a claim that was prepared by hand on this host. A claim of the API is never
+    /// found: the name only points at a record, and the record decides.
+    ///
+    /// # Errors
+    /// Every variant of [`RecordError`].
+    pub fn local_claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ClaimRecord>, RecordError> {
+        check_name("namespace", namespace)?;
+        check_name("name", name)?;
+        let (local, of_namespace) = (self.path.join("local"), self.local(namespace));
+        for dir in [&self.path, &local, &of_namespace] {
+            if !self.trusted(dir)? {
+                return Ok(None);
+            }
+        }
+        let link = of_namespace.join(name);
+        let Some(uid) = link_uid(&link)? else { return Ok(None) };
+        let Some(claim) = self.claim(&uid)? else { return Ok(None) };
+        let path = || self.path.join(ClaimRecord::DIR).join(format!("{uid}.json"));
+        let misplaced = |what, found: &str, wanted: &str| {
+            let (found, wanted) = (found.to_owned(), wanted.to_owned());
+            Err(RecordError::Misplaced { path: path(), what, found, wanted })
+        };
+        if claim.origin != Origin::Local {
+            return misplaced("origin", "api", "local");
+        }
+        if claim.namespace != namespace {
+            return misplaced("namespace", &claim.namespace, namespace);
+        }
+        if claim.name != name {
+            return misplaced("name", &claim.name, name);
+        }
+        Ok(Some(claim))
+    }
+
+    /// The records of all claims in the order of their file names; a bad one hides no other.
+    ///
+    /// # Errors
+    /// [`RecordError::File`] when the directory cannot be read or is not trusted.
+    #[expect(clippy::type_complexity, reason = "a name for it would only hide the two results")]
+    pub fn claims(&self) -> Result<Vec<(PathBuf, Result<ClaimRecord, RecordError>)>, RecordError> {
+        let dir = self.path.join(ClaimRecord::DIR);
+        if !self.trusted(&self.path)? || !self.trusted(&dir)? {
+            return Ok(Vec::new());
+        }
+        let mut paths = Vec::new();
+        for entry in list(&dir)? {
+            if entry.extension().is_some_and(|extension| extension == "json") {
+                paths.push(entry);
+            }
+        }
+        paths.sort();
+        let read = |path: PathBuf| {
+            let uid = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            match self.claim(uid) {
+                Ok(Some(claim)) => Some((path, Ok(claim))),
+                // Gone since it was listed.
+                Ok(None) => None,
+                Err(error) => Some((path, Err(error))),
+            }
+        };
+        Ok(paths.into_iter().filter_map(read).collect())
+    }
+
+    /// Writes the record of a pod.
+    ///
+    /// # Errors
+    /// As [`Self::write_claim`].
+    pub fn write_pod(&self, pod: &PodRecord) -> Result<(), RecordError> {
+        check_name("pod UID", &pod.uid)?;
+        self.write(pod)
+    }
+
+    /// Removes the record of a pod; false when there was none.
+    ///
+    /// # Errors
+    /// [`RecordError::Name`] and [`RecordError::File`].
+    pub fn remove_pod(&self, uid: &str) -> Result<bool, RecordError> {
+        Ok(file::remove(&self.place::<PodRecord>(uid)?, Durability::Durable)?)
+    }
+
+    /// The record of a pod; none when nothing is prepared for it.
+    ///
+    /// # Errors
+    /// Every variant of [`RecordError`].
+    pub fn pod(&self, uid: &str) -> Result<Option<PodRecord>, RecordError> {
+        self.read(uid)
+    }
+
+    fn read<R: Record>(&self, uid: &str) -> Result<Option<R>, RecordError> {
+        let path = self.place::<R>(uid)?;
+        if !self.trusted(&self.path)? || !self.trusted(&self.path.join(R::DIR))? {
+            return Ok(None);
+        }
+        let bytes = match file::read(&path, MAX_RECORD_BYTES, &self.trust) {
+            Ok(bytes) => bytes,
+            Err(FileError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let record: R = decode(&path, &bytes)?;
+        if record.uid() == uid {
+            return Ok(Some(record));
+        }
+        let (found, wanted) = (record.uid().to_owned(), uid.to_owned());
+        Err(RecordError::Misplaced { path, what: "uid", found, wanted })
+    }
+
+    fn write<R: Record>(&self, record: &R) -> Result<(), RecordError> {
+        let path = self.place::<R>(record.uid())?;
+        self.make_dir(&self.path.join(R::DIR))?;
+        let invalid = |error: serde_json::Error| RecordError::Invalid {
+            path: path.clone(),
+            why: error.to_string(),
+        };
+        let mut bytes = serde_json::to_vec(record).map_err(invalid)?;
+        bytes.push(b'\n');
+        if bytes.len() > MAX_RECORD_BYTES {
+            return Err(FileError::TooLarge { path, max: MAX_RECORD_BYTES }.into());
+        }
+        Ok(file::replace(&path, &bytes, 0o644, Durability::Durable)?)
+    }
+
+    fn place<R: Record>(&self, uid: &str) -> Result<PathBuf, RecordError> {
+        check_name(R::UID, uid)?;
+        let mut path = self.path.join(R::DIR);
+        path.push(format!("{uid}.json"));
+        Ok(path)
+    }
+
+    fn local(&self, namespace: &str) -> PathBuf {
+        self.path.join("local").join(namespace)
+    }
+
+    /// Makes the claim reachable by its name, in one step.
+    fn link(&self, claim: &ClaimRecord) -> Result<(), RecordError> {
+        let dir = self.local(&claim.namespace);
+        self.make_dir(&self.path.join("local"))?;
+        self.make_dir(&dir)?;
+        let temporary = dir.join(format!(".divvy-{}.tmp", std::process::id()));
+        let link = dir.join(&claim.name);
+        file::remove(&temporary, Durability::Volatile)?;
+        fs::symlink(format!("../../claims/{}.json", claim.uid), &temporary)
+            .and_then(|()| fs::rename(&temporary, &link))
+            .map_err(|errno| failed(&link, "write", errno))?;
+        Ok(())
+    }
+
+    /// Takes away each name of the claim, whatever its record says: it may be unreadable.
+    fn unlink(&self, uid: &str) -> Result<(), RecordError> {
+        for namespace in list(&self.path.join("local"))? {
+            for link in list(&namespace)? {
+                if link_uid(&link).ok().flatten().as_deref() == Some(uid) {
+                    file::remove(&link, Durability::Volatile)?;
+                }
+            }
+            // Fails while it holds other names.
+            let _empty = fs::unlinkat(CWD, &namespace, AtFlags::REMOVEDIR);
+        }
+        Ok(())
+    }
+
+    /// False when there is no such directory.
+    fn trusted(&self, dir: &Path) -> Result<bool, RecordError> {
+        let stat = match fs::stat(dir) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(failed(dir, "read", errno)),
+        };
+        match self.trust.distrust(&stat) {
+            Some(why) => Err(FileError::Untrusted { path: dir.to_owned(), why }.into()),
+            None => Ok(true),
+        }
+    }
+
+    /// Creates a directory below the run directory, and that one, with mode 0755 whatever the
+    /// umask is.
+    fn make_dir(&self, dir: &Path) -> Result<(), RecordError> {
+        for dir in [&self.path, dir] {
+            match make(dir) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed(dir, "create", errno)),
+            }
+            self.trusted(dir)?;
+        }
+        Ok(())
+    }
+}
+
+// === impl Record ===
+
+impl Record for ClaimRecord {
+    const DIR: &'static str = "claims";
+    const UID: &'static str = "claim UID";
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+}
+
+impl Record for PodRecord {
+    const DIR: &'static str = "pods";
+    const UID: &'static str = "pod UID";
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+}
+
+fn decode<R: Record>(path: &Path, bytes: &[u8]) -> Result<R, RecordError> {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let invalid = |error: serde_json::Error| RecordError::Invalid {
+        path: path.to_owned(),
+        why: error.to_string(),
+    };
+    // The fields of another version may be others, so its number comes first.
+    match serde_json::from_slice(bytes) {
+        Ok(Versioned { version: VERSION }) => serde_json::from_slice(bytes).map_err(invalid),
+        Ok(Versioned { version }) => {
+            Err(RecordError::Version { path: path.to_owned(), found: version })
+        }
+        Err(error) => Err(invalid(error)),
+    }
+}
+
+/// The claim that a name points at; none when there is no such name.
+fn link_uid(link: &Path) -> Result<Option<String>, RecordError> {
+    let target = match fs::readlink(link, Vec::new()) {
+        Ok(target) => target.to_string_lossy().into_owned(),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::INVAL) => {
+            let why = "not a link to a record".to_owned();
+            return Err(RecordError::Invalid { path: link.to_owned(), why });
+        }
+        Err(errno) => return Err(failed(link, "read", errno)),
+    };
+    let uid = target.strip_prefix("../../claims/").and_then(|name| name.strip_suffix(".json"));
+    match uid {
+        Some(uid) if check_name("claim UID", uid).is_ok() => Ok(Some(uid.to_owned())),
+        _ => {
+            let why = format!("a link to {target:?}, not to ../../claims/<uid>.json");
+            Err(RecordError::Invalid { path: link.to_owned(), why })
+        }
+    }
+}
+
+fn check_name(what: &'static str, value: &str) -> Result<(), RecordError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let starts = value.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if starts && value.len() <= MAX_NAME && value.bytes().all(allowed) {
+        Ok(())
+    } else {
+        Err(RecordError::Name { what, value: value.to_owned() })
+    }
+}
+
+/// What stands in a directory; nothing when it is not there.
+fn list(dir: &Path) -> Result<Vec<PathBuf>, RecordError> {
+    let io = |error: io::Error| {
+        RecordError::File(FileError::Io { path: dir.to_owned(), doing: "read", source: error })
+    };
+    let mut paths = Vec::new();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(paths),
+        Err(error) => return Err(io(error)),
+    };
+    for entry in entries {
+        paths.push(entry.map_err(io)?.path());
+    }
+    Ok(paths)
+}
+
+fn make(dir: &Path) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(0o755);
+    match fs::mkdir(dir, mode) {
+        Ok(()) => {}
+        Err(Errno::NOENT) => {
+            make(dir.parent().ok_or(Errno::NOENT)?)?;
+            fs::mkdir(dir, mode)?;
+        }
+        Err(errno) => return Err(errno),
+    }
+    fs::chmod(dir, mode)
+}
+
+fn failed(path: &Path, doing: &'static str, errno: Errno) -> RecordError {
+    FileError::Io { path: path.to_owned(), doing, source: errno.into() }.into()
+}
+
+#[cfg(test)]
+mod tests;
