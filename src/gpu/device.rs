@@ -1,0 +1,171 @@
+//! A device is what a claim can be given: a GPU, or a partition of one at one place. Its name is
+//! made of the PCI address, so it stays when minors and indices change between boots.
+
+use std::{fmt, str::FromStr};
+
+use super::{Gpu, PciAddress, Placement, Profile};
+
+/// A device that the node has or could make.
+#[derive(Debug, Clone, Copy)]
+pub enum Device<'a> {
+    /// A whole GPU.
+    Gpu(&'a Gpu),
+    /// A MIG partition, there or not yet.
+    Partition {
+        /// The GPU.
+        gpu: &'a Gpu,
+        /// The profile.
+        profile: &'static Profile,
+        /// Where.
+        placement: Placement,
+    },
+}
+
+/// The name of a device in a pool: `gpu-0000-1b-00-0`, `gpu-0000-1b-00-0-mig-1g10gb-0`.
+///
+/// A DNS label, as Kubernetes asks: the profile loses its dot, and `+` becomes `-`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceName {
+    /// A whole GPU.
+    Gpu {
+        /// Where it sits.
+        pci: PciAddress,
+    },
+    /// A MIG partition.
+    Partition {
+        /// Where its GPU sits.
+        pci: PciAddress,
+        /// The profile as [`DeviceName::label`] writes it.
+        profile: String,
+        /// First memory slice.
+        start: u8,
+    },
+}
+
+/// An attribute that a selector can ask for: those of the devices' ResourceSlice that are strings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attribute {
+    /// `gpu` or `mig`.
+    Type,
+    /// The GPU's UUID; a partition to be made has none yet.
+    Uuid,
+    /// NVML's product name.
+    ProductName,
+    /// NVML's architecture.
+    Architecture,
+    /// The MIG profile.
+    Profile,
+    /// UUID of a partition's GPU.
+    ParentUuid,
+}
+
+// === impl Device ===
+
+impl<'a> Device<'a> {
+    /// The GPU that it is, or is a part of.
+    pub fn gpu(&self) -> &'a Gpu {
+        match self {
+            Self::Gpu(gpu) | Self::Partition { gpu, .. } => gpu,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> DeviceName {
+        let pci = self.gpu().pci;
+        match self {
+            Self::Gpu(_) => DeviceName::Gpu { pci },
+            Self::Partition { profile, placement, .. } => DeviceName::Partition {
+                pci,
+                profile: DeviceName::label(profile.name),
+                start: placement.start,
+            },
+        }
+    }
+
+    /// The value of an attribute, where the device has it.
+    pub fn attribute(&self, attribute: Attribute) -> Option<&'a str> {
+        let gpu = self.gpu();
+        match (attribute, self) {
+            (Attribute::Type, Self::Gpu(_)) => Some("gpu"),
+            (Attribute::Type, Self::Partition { .. }) => Some("mig"),
+            (Attribute::Uuid, Self::Gpu(_)) => Some(&gpu.uuid),
+            (Attribute::ParentUuid, Self::Partition { .. }) => Some(&gpu.uuid),
+            (Attribute::ProductName, _) => Some(gpu.model.product),
+            (Attribute::Architecture, _) => Some(gpu.model.architecture),
+            (Attribute::Profile, Self::Partition { profile, .. }) => Some(profile.name),
+            (Attribute::Uuid, Self::Partition { .. })
+            | (Attribute::ParentUuid | Attribute::Profile, Self::Gpu(_)) => None,
+        }
+    }
+}
+
+// === impl DeviceName ===
+
+impl DeviceName {
+    /// Where the GPU sits.
+    pub fn pci(&self) -> PciAddress {
+        match self {
+            Self::Gpu { pci } | Self::Partition { pci, .. } => *pci,
+        }
+    }
+
+    /// A profile's name as a part of a DNS label: `1g.10gb+me` → `1g10gb-me`.
+    pub fn label(profile: &str) -> String {
+        profile.replace('.', "").replace('+', "-")
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PciAddress { domain, bus, device, function } = self.pci();
+        write!(f, "gpu-{domain:04x}-{bus:02x}-{device:02x}-{function}")?;
+        match self {
+            Self::Gpu { .. } => Ok(()),
+            Self::Partition { profile, start, .. } => write!(f, "-mig-{profile}-{start}"),
+        }
+    }
+}
+
+impl FromStr for DeviceName {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (gpu, partition) = match text.split_once("-mig-") {
+            Some((gpu, partition)) => (gpu, Some(partition)),
+            None => (text, None),
+        };
+        let address = gpu.strip_prefix("gpu-").ok_or(())?;
+        let mut parts = address.split('-');
+        let mut next = || parts.next().ok_or(());
+        let pci = format!("{}:{}:{}.{}", next()?, next()?, next()?, next()?).parse()?;
+        if parts.next().is_some() {
+            return Err(());
+        }
+        let Some(partition) = partition else { return Ok(Self::Gpu { pci }) };
+        let (profile, start) = partition.rsplit_once('-').ok_or(())?;
+        let name = Self::Partition {
+            pci,
+            profile: profile.to_owned(),
+            start: start.parse().map_err(|_| ())?,
+        };
+        // `+3` and `03` parse as numbers too, but are no one's name.
+        if name.to_string() == text { Ok(name) } else { Err(()) }
+    }
+}
+
+// === impl Attribute ===
+
+impl Attribute {
+    /// Every attribute, by its name in a ResourceSlice.
+    pub const ALL: [(&'static str, Attribute); 6] = [
+        ("type", Self::Type),
+        ("uuid", Self::Uuid),
+        ("productName", Self::ProductName),
+        ("architecture", Self::Architecture),
+        ("profile", Self::Profile),
+        ("parentUUID", Self::ParentUuid),
+    ];
+}
+
+#[cfg(test)]
+mod tests;
