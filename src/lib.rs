@@ -1,1 +1,14 @@
-//! x
+//! The node side of divvy and its command line: a claim comes in, a GPU or a part of one is set up
+//! for it, and a CDI spec and a record say how a container gets it.
+//!
+//! The modules in the order that data passes:
+//!
+//! ```text
+//! claim ─▶ allocate ─▶ plan ─▶ prepare (gpu, journal) ─▶ emit ─▶ /var/run/cdi, /run/divvy
+//!                                 ▲
+//!                               admin
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod gpu;
+pub mod lock;

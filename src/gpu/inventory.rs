@@ -96,9 +96,11 @@ impl Inventory {
             let whole = (!matches!(gpu.mig, Mig::On(_))).then_some(Device::Gpu(gpu));
             let profiles = if whole.is_some() { &[] } else { gpu.model.profiles };
             let parts = profiles.iter().flat_map(move |profile| {
-                profile
-                    .placements()
-                    .map(move |placement| Device::Partition { gpu, profile, placement })
+                profile.placements().map(move |placement| Device::Partition {
+                    gpu,
+                    profile,
+                    placement,
+                })
             });
             whole.into_iter().chain(parts)
         })

@@ -64,9 +64,7 @@ pub struct MadePartition {
 }
 
 /// How long a process runs before the next one's turn (`nvidia-smi compute-policy`).
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Interval {
     /// The driver's choice.
     #[default]

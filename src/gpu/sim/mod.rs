@@ -1,0 +1,221 @@
+//! A simulated node: GPUs out of a small file, with the real placement rules and harmless device
+//! nodes. A backend that a person can choose (`--gpus sim:FILE`), so everything but the hardware
+//! is the product's own.
+//!
+//! What is made on it stays: the state lies beside the file, changed under a lock, so that daemon,
+//! command line and tests see one node.
+
+mod file;
+mod state;
+
+use std::path::{Path, PathBuf};
+
+use divvy_cdi::{
+    file::{Durability, Trust},
+    host::{Host, ThisHost},
+};
+
+use super::{
+    Driver, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, MountFile,
+    NodeFile, Partition, PciAddress, Placement,
+};
+use file::NodeConfig;
+use state::{State, Store};
+
+/// A simulated node.
+#[derive(Debug)]
+pub struct Sim {
+    address: String,
+    config: NodeConfig,
+    store: Store,
+    driver_file: PathBuf,
+}
+
+/// PCI buses of the GPUs in an HGX board, so that the names look like those of a real node.
+const BUSES: [u8; 8] = [0x1b, 0x43, 0x52, 0x61, 0x9d, 0xc3, 0xd1, 0xdf];
+
+/// Where a container finds the stand-in for a driver's files.
+const DRIVER_FILE: &str = "/usr/share/divvy/simulated-driver";
+
+// === impl Sim ===
+
+impl Sim {
+    /// The node that `file` describes.
+    ///
+    /// # Errors
+    /// The file cannot be read or does not describe a node.
+    pub fn open(file: &Path) -> Result<Self, GpuError> {
+        let file = std::path::absolute(file).map_err(|source| divvy_cdi::file::FileError::Io {
+            path: file.to_owned(),
+            doing: "read",
+            source,
+        })?;
+        let config = NodeConfig::read(&file)?;
+        Ok(Self {
+            address: format!("sim:{}", file.display()),
+            config,
+            store: Store::beside(&file),
+            driver_file: file.with_extension("driver"),
+        })
+    }
+
+    fn gpus(&self, state: &State) -> Vec<Gpu> {
+        let models = self
+            .config
+            .gpus
+            .iter()
+            .flat_map(|group| std::iter::repeat_n(group, usize::from(group.count)));
+        let gpus = (0u32..).zip(models).map(|(index, group)| {
+            let name = format!("{}/{index}/{}", self.config.node, group.model.key);
+            let uuid = format!("GPU-{}", uuid(&name));
+            let kept = state.gpus.get(&uuid);
+            let partitions = kept.map(|kept| kept.partitions.clone()).unwrap_or_default();
+            let mig = match (group.model.profiles.is_empty(), group.mig) {
+                (true, _) => Mig::Unsupported,
+                (false, false) => Mig::Off,
+                (false, true) => Mig::On(partitions),
+            };
+            let pci = address(index);
+            let time_slice = kept.map(|kept| kept.time_slice).unwrap_or_default();
+            Gpu { uuid, pci, minor: index, model: group.model, mig, time_slice }
+        });
+        gpus.collect()
+    }
+
+    fn gpu(&self, state: &State, uuid: &str) -> Result<Gpu, GpuError> {
+        let found = self.gpus(state).into_iter().find(|gpu| gpu.uuid == uuid);
+        found.ok_or_else(|| GpuError::NoGpu { gpu: uuid.to_owned() })
+    }
+
+    /// A node of the host stands in for each of the driver's, the same for the same `number`.
+    fn node(&self, path: String, number: u32) -> Result<NodeFile, GpuError> {
+        let nodes = &self.config.host_nodes;
+        let index = usize::try_from(number).unwrap_or(0) % nodes.len().max(1);
+        let host_path = nodes.get(index).cloned().unwrap_or_else(|| path.clone());
+        let no_node = |source| GpuError::NoNode { path: PathBuf::from(&host_path), source };
+        let node = ThisHost
+            .node(Path::new(&host_path))
+            .map_err(|source| no_node(Some(source)))?
+            .ok_or_else(|| no_node(None))?;
+        Ok(NodeFile { path, host_path, node })
+    }
+}
+
+impl Gpus for Sim {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn inventory(&self) -> Result<Inventory, GpuError> {
+        let driver = Driver { name: "sim".to_owned(), version: self.config.driver.clone() };
+        let gpus = self.gpus(&self.store.read()?);
+        Ok(Inventory { node: self.config.node.clone(), driver, gpus })
+    }
+
+    fn create_partition(
+        &self,
+        gpu: &str,
+        profile: &str,
+        placement: Placement,
+    ) -> Result<Partition, GpuError> {
+        self.store.change(|state| {
+            let found = self.gpu(state, gpu)?;
+            let Mig::On(partitions) = &found.mig else {
+                return Err(GpuError::MigOff { gpu: gpu.to_owned() });
+            };
+            let known = found
+                .model
+                .profile(profile)
+                .filter(|known| known.placements().any(|place| place == placement));
+            let Some(known) = known else {
+                let (gpu, profile) = (gpu.to_owned(), profile.to_owned());
+                return Err(GpuError::NoPlacement { gpu, profile, placement });
+            };
+            if let Some(there) = found.in_the_way(known, placement) {
+                let by = format!("{} at {} ({})", there.profile, there.placement, there.uuid);
+                let (gpu, profile) = (gpu.to_owned(), profile.to_owned());
+                return Err(GpuError::Occupied { gpu, profile, placement, by });
+            }
+            let gpu_instance =
+                (1..).find(|&id| partitions.iter().all(|p| p.gpu_instance != id)).unwrap_or(0);
+            state.serial += 1;
+            let name = format!("{gpu}/{gpu_instance}/{placement}/{}", state.serial);
+            let partition = Partition {
+                uuid: format!("MIG-{}", uuid(&name)),
+                profile: profile.to_owned(),
+                placement,
+                gpu_instance,
+                compute_instance: 0,
+            };
+            let kept = state.gpus.entry(gpu.to_owned()).or_default();
+            kept.partitions.push(partition.clone());
+            kept.partitions.sort_by_key(|partition| partition.placement);
+            Ok(partition)
+        })
+    }
+
+    fn destroy_partition(&self, made: &MadePartition) -> Result<(), GpuError> {
+        self.store.change(|state| {
+            if let Some(kept) = state.gpus.get_mut(&made.gpu) {
+                kept.partitions.retain(|partition| !made.is(partition));
+            }
+            Ok(())
+        })
+    }
+
+    fn set_time_slice(&self, gpu: &str, interval: Interval) -> Result<(), GpuError> {
+        self.store.change(|state| {
+            self.gpu(state, gpu)?;
+            state.gpus.entry(gpu.to_owned()).or_default().time_slice = interval;
+            Ok(())
+        })
+    }
+
+    fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
+        let found = self.gpu(&self.store.read()?, gpu)?;
+        let mut nodes = vec![self.node(format!("/dev/nvidia{}", found.minor), found.minor)?];
+        if let Some(uuid) = partition {
+            let no_partition =
+                || GpuError::NoPartition { gpu: gpu.to_owned(), partition: uuid.to_owned() };
+            let partition =
+                found.partitions().iter().find(|p| p.uuid == uuid).ok_or_else(no_partition)?;
+            // As the driver numbers them: /proc/driver/nvidia-caps/mig-minors.
+            let cap = 3 + found.minor * 135 + partition.gpu_instance * 9;
+            for cap in [cap, cap + 1 + partition.compute_instance] {
+                nodes.push(self.node(format!("/dev/nvidia-caps/nvidia-cap{cap}"), cap)?);
+            }
+        }
+        Ok(Files { nodes, mounts: Vec::new() })
+    }
+
+    fn driver_files(&self) -> Result<Files, GpuError> {
+        let text = format!("a simulated driver, version {}\n", self.config.driver);
+        let known = divvy_cdi::file::read(&self.driver_file, 4096, &Trust::Any);
+        if known.is_ok_and(|known| known == text.as_bytes()) {
+            // As it should be.
+        } else {
+            let durability = Durability::Volatile;
+            divvy_cdi::file::replace(&self.driver_file, text.as_bytes(), 0o644, durability)?;
+        }
+        let control = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
+        let nodes = (0u32..).zip(control).map(|(n, path)| self.node(path.to_owned(), n));
+        let mounts = vec![MountFile {
+            path: DRIVER_FILE.to_owned(),
+            host_path: self.driver_file.display().to_string(),
+        }];
+        Ok(Files { nodes: nodes.collect::<Result<_, _>>()?, mounts })
+    }
+}
+
+fn address(index: u32) -> PciAddress {
+    let slot = usize::try_from(index).unwrap_or(0) % BUSES.len();
+    let bus = BUSES.get(slot).copied().unwrap_or_default();
+    PciAddress { domain: index / 8, bus, device: 0, function: 0 }
+}
+
+fn uuid(name: &str) -> uuid::Uuid {
+    uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, format!("sim.gpu.divvy.dev/{name}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests;

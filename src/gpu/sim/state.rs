@@ -1,0 +1,77 @@
+//! The state of a simulated node is what was made on it: partitions and time slices.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use divvy_cdi::file::{Durability, FileError, Trust};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    gpu::{GpuError, Interval, Partition},
+    lock::Lock,
+};
+
+/// What is kept, by GPU.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct State {
+    /// Counts the partitions ever made, so that no two have one UUID.
+    pub(super) serial: u64,
+    pub(super) gpus: BTreeMap<String, Kept>,
+}
+
+/// What is kept of one GPU.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Kept {
+    #[serde(default)]
+    pub(super) time_slice: Interval,
+    #[serde(default)]
+    pub(super) partitions: Vec<Partition>,
+}
+
+/// Where the state lies.
+#[derive(Debug)]
+pub(super) struct Store {
+    file: PathBuf,
+    lock: PathBuf,
+}
+
+const MAX_BYTES: usize = 1 << 20;
+
+// === impl Store ===
+
+impl Store {
+    pub(super) fn beside(node_file: &Path) -> Self {
+        Self {
+            file: node_file.with_extension("state.json"),
+            lock: node_file.with_extension("lock"),
+        }
+    }
+
+    /// The state; a node on which nothing was made yet has none.
+    pub(super) fn read(&self) -> Result<State, GpuError> {
+        match divvy_cdi::file::read(&self.file, MAX_BYTES, &Trust::Any) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|e| GpuError::State { path: self.file.clone(), message: e.to_string() }),
+            Err(FileError::NotFound { .. }) => Ok(State::default()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Changes the state; on an error it stays as it was.
+    pub(super) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<T, GpuError>,
+    ) -> Result<T, GpuError> {
+        let _held = Lock::wait(&self.lock)?;
+        let mut state = self.read()?;
+        let answer = change(&mut state)?;
+        let bytes = serde_json::to_vec_pretty(&state)
+            .map_err(|e| GpuError::State { path: self.file.clone(), message: e.to_string() })?;
+        divvy_cdi::file::replace(&self.file, &bytes, 0o644, Durability::Durable)?;
+        Ok(answer)
+    }
+}
