@@ -1,5 +1,5 @@
 # What each target does is in README.md.
-.PHONY: build hook check test test-unit
+.PHONY: build hook check bench test test-unit test-counts bless-counts
 
 build: hook
 	cargo build --quiet --locked --release --bins
@@ -16,3 +16,13 @@ test: test-unit
 
 test-unit: hook
 	cargo test --locked --workspace
+
+bench: hook
+	./scripts/need.sh util-linux
+	./bench/build.sh
+	cargo run --quiet --locked -p divvy-bench -- run
+
+test-counts bless-counts: hook
+	./scripts/need.sh valgrind strace
+	./bench/build.sh floors
+	cargo run --quiet --locked -p divvy-bench -- $(@:-counts=)
