@@ -1,4 +1,4 @@
-//! The host, as far as an edit looks at it: what stands at a path in `/dev`.
+//! The host, as far as an edit looks at it: what stands at a path.
 
 use std::{io, path::Path};
 
@@ -30,10 +30,22 @@ pub struct Node {
     pub gid: u32,
 }
 
-/// What the host answers. `lstat`: a symbolic link is not followed (as the Go reference does).
+/// A file as `stat` shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// A regular file.
+    pub regular: bool,
+    /// Permission bits, `st_mode & 0o7777`.
+    pub mode: u32,
+}
+
+/// What the host answers. `node`: a symbolic link is not followed (as the Go reference does).
 pub trait Host {
     /// The node at `path`; `Ok(None)` when something else stands there (a file, a link, a socket).
     fn node(&self, path: &Path) -> io::Result<Option<Node>>;
+
+    /// Whatever is at `path`, symbolic links followed.
+    fn entry(&self, path: &Path) -> io::Result<Entry>;
 }
 
 /// The machine that this process runs on.
@@ -59,5 +71,32 @@ impl Host for ThisHost {
         };
         let mode = stat.st_mode & 0o7777;
         Ok(Some(Node { kind, major, minor, mode, uid: stat.st_uid, gid: stat.st_gid }))
+    }
+    fn entry(&self, path: &Path) -> io::Result<Entry> {
+        let stat = rustix::fs::stat(path)?;
+        let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+        Ok(Entry { regular, mode: stat.st_mode & 0o7777 })
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// A program that somebody may run.
+    pub fn executable(self) -> bool {
+        self.regular && self.mode & 0o111 != 0
+    }
+}
+
+// === impl NodeKind ===
+
+impl NodeKind {
+    /// The letter that CDI and OCI use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Block => "b",
+            Self::Char => "c",
+            Self::Fifo => "p",
+        }
     }
 }

@@ -12,8 +12,12 @@
 
 pub mod annotation;
 pub mod doc;
+pub mod edit;
+pub mod errno;
 pub mod file;
 pub mod host;
 pub mod name;
+pub mod oci;
 pub mod problem;
+pub mod resolve;
 pub mod spec;

@@ -1,0 +1,114 @@
+//! Device rules: `linux.resources.devices`, the later of two rules counts.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::Deserialize;
+
+use super::draft::{Draft, Entries, Holder};
+use crate::{
+    oci::{Slot, push_string},
+    resolve::Origin,
+};
+
+/// A rule to add: allow this device.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted<'a> {
+    pub(super) origin: &'a Origin,
+    /// `b` or `c`.
+    pub(super) kind: &'static str,
+    pub(super) major: i64,
+    pub(super) minor: i64,
+    /// Any of `r`, `w`, `m`; nothing means no access.
+    pub(super) access: &'a str,
+}
+
+#[derive(Deserialize)]
+struct OciRule<'a> {
+    #[serde(default)]
+    allow: bool,
+    #[serde(rename = "type", borrow)]
+    kind: Option<Cow<'a, str>>,
+    major: Option<i64>,
+    minor: Option<i64>,
+    access: Option<Cow<'a, str>>,
+}
+
+/// The devices that are allowed: type (`a` is any), major and minor (`None` is any) to access.
+#[derive(Default)]
+struct Allowed(BTreeMap<(String, Option<i64>, Option<i64>), u8>);
+
+/// Appends the rules that are not in force already, after whatever is there.
+pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, rules: &[Wanted<'a>]) {
+    if rules.is_empty() {
+        return;
+    }
+    let linux = draft.config.layout().linux.there();
+    let resources = linux.and_then(|linux| linux.resources.there());
+    let slot = resources.map_or(&Slot::Absent, |resources| &resources.devices);
+    let mut entries = Entries::of(draft.config, slot);
+    let mut allowed = Allowed::of(&entries);
+    for rule in rules {
+        if !allowed.covers(rule) {
+            allowed.add((rule.kind.to_owned(), Some(rule.major), Some(rule.minor)), rule.access);
+            entries.push(json(rule), "", rule.origin);
+        }
+    }
+    let place = (Holder::Resources, "devices", "/linux/resources/devices");
+    draft.set_list(place, slot, &entries);
+}
+
+// === impl Allowed ===
+
+impl Allowed {
+    /// What the rules behind the last denial allow. What we cannot read may be a denial.
+    fn of(entries: &Entries<'_>) -> Self {
+        let mut allowed = Self::default();
+        for entry in entries.list.iter().rev() {
+            match serde_json::from_str(&entry.json) {
+                Ok(OciRule { allow: true, kind, major, minor, access }) => {
+                    let any = |number: Option<i64>| number.filter(|number| *number != -1);
+                    let kind = kind.filter(|kind| !kind.is_empty()).unwrap_or("a".into());
+                    let key = (kind.into_owned(), any(major), any(minor));
+                    allowed.add(key, &access.unwrap_or_default());
+                }
+                _ => break,
+            }
+        }
+        allowed
+    }
+
+    fn add(&mut self, key: (String, Option<i64>, Option<i64>), access: &str) {
+        *self.0.entry(key).or_default() |= bits(access);
+    }
+
+    fn covers(&self, rule: &Wanted<'_>) -> bool {
+        let mut found = None;
+        for kind in [rule.kind, "a"] {
+            for major in [Some(rule.major), None] {
+                for minor in [Some(rule.minor), None] {
+                    if let Some(bits) = self.0.get(&(kind.to_owned(), major, minor)) {
+                        found = Some(found.unwrap_or(0) | bits);
+                    }
+                }
+            }
+        }
+        found.is_some_and(|found| found & bits(rule.access) == bits(rule.access))
+    }
+}
+
+fn bits(access: &str) -> u8 {
+    let bit = |letter, bit| if access.contains(letter) { bit } else { 0 };
+    bit('r', 1) | bit('w', 2) | bit('m', 4)
+}
+
+fn json(rule: &Wanted<'_>) -> String {
+    let Wanted { kind, major, minor, access, .. } = rule;
+    let mut out =
+        format!("{{\"allow\":true,\"type\":\"{kind}\",\"major\":{major},\"minor\":{minor}");
+    if !access.is_empty() {
+        out.push_str(",\"access\":");
+        push_string(&mut out, access);
+    }
+    out.push('}');
+    out
+}

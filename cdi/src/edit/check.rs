@@ -1,0 +1,57 @@
+//! The early look at paths that only the runtime would miss, with a worse message than ours.
+
+use std::path::Path;
+
+use super::{EditError, EditErrorKind};
+use crate::{
+    errno,
+    host::Host,
+    resolve::{Part, Resolution},
+    spec::{Hook, HookName, Mount},
+};
+
+/// Every mount source and hook of `resolution` that `host` does not have. Only absolute paths:
+/// others are no paths of this host (`tmpfs`).
+pub fn missing_paths(resolution: &Resolution, host: &dyn Host) -> Vec<EditError> {
+    missing(resolution, host).collect()
+}
+
+pub(super) fn first_missing_path(resolution: &Resolution, host: &dyn Host) -> Option<EditError> {
+    missing(resolution, host).next()
+}
+
+fn missing(resolution: &Resolution, host: &dyn Host) -> impl Iterator<Item = EditError> {
+    resolution.parts.iter().flat_map(move |part| {
+        let mounts = part.edits.mounts.iter().filter_map(move |m| mount(part, m, host));
+        let hooks = part.edits.hooks.iter().filter_map(move |h| hook(part, h, host));
+        mounts.chain(hooks)
+    })
+}
+
+fn mount(part: &Part, mount: &Mount, host: &dyn Host) -> Option<EditError> {
+    let path = Path::new(&mount.host_path);
+    if !path.is_absolute() {
+        return None;
+    }
+    let found = errno::words(&host.entry(path).err()?);
+    let destination = mount.container_path.clone();
+    let kind = EditErrorKind::MountSource { path: path.to_owned(), destination, found };
+    Some(EditError::new(&part.origin, kind))
+}
+
+fn hook(part: &Part, hook: &Hook, host: &dyn Host) -> Option<EditError> {
+    let path = Path::new(&hook.path);
+    // startContainer runs inside: its path is the container's.
+    if !path.is_absolute() || hook.hook_name == HookName::StartContainer {
+        return None;
+    }
+    let found = match host.entry(path) {
+        Ok(entry) if entry.executable() => return None,
+        Ok(entry) if entry.regular => "not executable".to_owned(),
+        Ok(_) => "not a program".to_owned(),
+        Err(error) => errno::words(&error),
+    };
+    let hook = hook.hook_name.as_str();
+    let kind = EditErrorKind::HookMissing { path: path.to_owned(), hook, found };
+    Some(EditError::new(&part.origin, kind))
+}
