@@ -13,7 +13,7 @@ packages=(containerd runc crun podman conmon netavark containernetworking-plugin
   golang-github-containers-common golang-github-containers-image bash coreutils mount util-linux iproute2)
 
 say() { echo "engines: $*" >&2; }
-die() { say "$*"; exit 1; }
+die() { say "$*"; exit 3; } # 3: not on this machine
 
 # The Debian mirror that this machine's own apt sources name.
 mirror() {

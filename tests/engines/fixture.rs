@@ -1,0 +1,161 @@
+//! A fixture: what all sandboxes share and none changes: the engines, images, and the root filesystem of bundles.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::device;
+
+/// Where the images and the root filesystem are in `dir`, and in a sandbox below `/fixture`.
+#[derive(Debug)]
+pub struct Fixture {
+    /// `old`, `new` and `cri`, as scripts/engines.sh leaves them.
+    pub engines: PathBuf,
+    /// `rootfs/`, and a `NAME.tar` for each image.
+    pub dir: tempfile::TempDir,
+    /// The static hook.
+    pub hook: PathBuf,
+}
+
+/// An image made by hand: no registry is asked for any.
+#[derive(Debug)]
+struct Image<'a> {
+    name: &'a str,
+    command: &'a [&'a str],
+    /// Of the manifest: what an image's author decides.
+    annotations: Value,
+}
+
+pub const IMAGE: &str = "localhost/busybox:1";
+/// What containerd starts for a pod.
+pub const PAUSE: &str = "localhost/pause:1";
+
+/// An image whose author asks for devices in the manifest's annotations.
+pub const ANNOTATED: &str = "localhost/annotated:1";
+
+const APPLETS: &str =
+    "sh ls cat env mount sleep stat id echo test mknod dd true false grep head sort tr printenv";
+
+// === impl Fixture ===
+
+impl Fixture {
+    pub fn new(project: &Path) -> Result<Fixture> {
+        let script = Command::new(project.join("scripts/engines.sh"))
+            .output()
+            .context("scripts/engines.sh")?;
+        eprint!("{}", String::from_utf8_lossy(&script.stderr));
+        ensure!(script.status.success(), "scripts/engines.sh failed");
+        let engines = PathBuf::from(String::from_utf8(script.stdout)?.trim());
+        let dir = tempfile::tempdir()?;
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+        let rootfs = dir.path().join("rootfs");
+        root_filesystem(&rootfs, &engines.join("new/usr/bin/busybox"))?;
+        fs::copy(engines.join("cri"), dir.path().join("cri")).context("the CRI client")?;
+        let fixture = Fixture { engines, dir, hook: project.join("target/static/divvy-hook") };
+        for image in [
+            Image::new(IMAGE, &["sh"]),
+            Image::new(PAUSE, &["sleep", "1000000"]),
+            Image {
+                annotations: json!({"cdi.k8s.io/image": device::NAME, "divvy.dev/claim": "local"}),
+                ..Image::new(ANNOTATED, &["sh"])
+            },
+        ] {
+            fixture.build(&image)?;
+        }
+        Ok(fixture)
+    }
+
+    /// Writes an OCI layout and packs it.
+    fn build(&self, image: &Image<'_>) -> Result<()> {
+        let layout = self.dir.path().join("layout");
+        let blobs = layout.join("blobs/sha256");
+        fs::create_dir_all(&blobs)?;
+        let layer = self.dir.path().join("layer.tar");
+        if !layer.exists() {
+            tar(&layer, &self.dir.path().join("rootfs"))?;
+        }
+        let layer = put(&blobs, &fs::read(layer)?)?;
+        let config = json!({
+            "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+            "os": "linux",
+            "config": {"Env": ["PATH=/bin"], "Cmd": image.command},
+            "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+        });
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": typed("application/vnd.oci.image.config.v1+json", put(&blobs, &serde_json::to_vec(&config)?)?),
+            "layers": [typed("application/vnd.oci.image.layer.v1.tar", layer)],
+            "annotations": image.annotations,
+        });
+        let mut index = typed(
+            "application/vnd.oci.image.manifest.v1+json",
+            put(&blobs, &serde_json::to_vec(&manifest)?)?,
+        );
+        index["annotations"] = json!({"io.containerd.image.name": image.name, "org.opencontainers.image.ref.name": image.name});
+        let index = json!({"schemaVersion": 2, "manifests": [index]});
+        write(&layout.join("index.json"), &serde_json::to_vec(&index)?)?;
+        write(&layout.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        tar(&self.dir.path().join(archive(image.name)), &layout)?;
+        Ok(fs::remove_dir_all(layout)?)
+    }
+}
+
+impl<'a> Image<'a> {
+    fn new(name: &'a str, command: &'a [&'a str]) -> Self {
+        Image { name, command, annotations: json!({}) }
+    }
+}
+
+/// The file of an image below `/fixture`.
+pub fn archive(image: &str) -> String {
+    let name = image.trim_start_matches("localhost/").replace(':', "-");
+    format!("{name}.tar")
+}
+
+fn root_filesystem(rootfs: &Path, busybox: &Path) -> Result<()> {
+    for dir in ["bin", "dev", "etc", "proc", "sys", "tmp", "root", "var", "run"] {
+        fs::create_dir_all(rootfs.join(dir))?;
+    }
+    fs::copy(busybox, rootfs.join("bin/busybox")).with_context(|| busybox.display().to_string())?;
+    for applet in APPLETS.split(' ') {
+        symlink("busybox", rootfs.join("bin").join(applet))?;
+    }
+    write(&rootfs.join("etc/passwd"), b"root:x:0:0:root:/root:/bin/sh\n")?;
+    write(&rootfs.join("etc/group"), b"root:x:0:\n")
+}
+
+fn tar(archive: &Path, dir: &Path) -> Result<()> {
+    let reproducible = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
+    let status = Command::new("tar")
+        .arg("-cf")
+        .arg(archive)
+        .args(reproducible)
+        .arg("-C")
+        .arg(dir)
+        .arg(".")
+        .status()?;
+    ensure!(status.success(), "tar cannot pack {}", dir.display());
+    Ok(())
+}
+
+/// Stores a blob, and gives its descriptor but for the type.
+fn put(blobs: &Path, bytes: &[u8]) -> Result<Value> {
+    let digest = divvy_hook::record::digest(bytes);
+    write(&blobs.join(digest.trim_start_matches("sha256:")), bytes)?;
+    Ok(json!({"digest": digest, "size": bytes.len()}))
+}
+
+fn typed(media: &str, mut descriptor: Value) -> Value {
+    descriptor["mediaType"] = media.into();
+    descriptor
+}
+
+#[expect(clippy::disallowed_methods, reason = "a fixture is not read while it is written")]
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,128 @@
+//! Runs divvy's hook under real container engines: runc, crun, containerd and podman, at both ends of their range.
+//!
+//! Each test has a sandbox of its own (see `sandbox`), so none sees another's containers, and nothing stays behind.
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    missing_debug_implementations,
+    reason = "this is a test: it talks to a terminal, and may panic"
+)]
+#![allow(missing_docs, unreachable_pub, reason = "nothing here is used from elsewhere")]
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+mod bundle;
+mod containerd;
+mod cri;
+mod device;
+mod direct;
+mod fixture;
+mod sandbox;
+
+use fixture::Fixture;
+
+/// A test: its name, the cgroup views it needs, and what it does.
+pub struct Test {
+    name: String,
+    views: Vec<sandbox::View>,
+    run: Body,
+}
+
+type Body = Box<dyn Fn(&Fixture) -> Result<()> + Send>;
+
+// === impl Test ===
+
+impl Test {
+    fn new(name: impl Into<String>, run: impl Fn(&Fixture) -> Result<()> + Send + 'static) -> Test {
+        Test { name: name.into(), views: Vec::new(), run: Box::new(run) }
+    }
+
+    fn in_view(mut self, view: sandbox::View) -> Test {
+        self.views.push(view);
+        self
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().collect();
+    let inside = match words.get(1..) {
+        Some([face, plan]) if face == "--sandbox" => sandbox::inside::first_process(plan),
+        Some([face, plan]) if face == "--sandbox-agent" => sandbox::inside::agent(plan),
+        _ => return tests(),
+    };
+    if let Err(error) = inside {
+        eprintln!("{error:?}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn tests() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // One after the other by default: engines are quick, and a busy machine is not what is tested.
+    arguments.test_threads = arguments.test_threads.or(Some(1));
+    let skips = Arc::new(Mutex::new(Vec::new()));
+    let fixture = if arguments.list { Err(String::new()) } else { prepare() };
+    let fixture = Arc::new(fixture);
+    let tests: Vec<Test> = [direct::tests(), cri::tests()].into_iter().flatten().collect();
+    let trials = tests.into_iter().map(|test| trial(test, &fixture, &skips)).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let skips = skips.lock().expect("no test panics while it holds this");
+    for (name, reason) in skips.iter() {
+        println!("SKIPPED {name}: {reason}");
+    }
+    println!(
+        "engines: {} passed, {} failed, {} skipped",
+        conclusion.num_passed, conclusion.num_failed, conclusion.num_ignored
+    );
+    conclusion.exit_code()
+}
+
+/// What every test needs, or why this machine has none of it.
+fn prepare() -> Result<Fixture, String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("only root can set up container engines".into());
+    }
+    if let Err(error) = sandbox::cgroup::sweep() {
+        eprintln!("engines: {error:#}");
+    }
+    Fixture::new(Path::new(env!("CARGO_MANIFEST_DIR"))).map_err(|error| format!("{error:#}"))
+}
+
+type Skips = Arc<Mutex<Vec<(String, String)>>>;
+
+fn trial(test: Test, fixture: &Arc<Result<Fixture, String>>, skips: &Skips) -> Trial {
+    let (fixture, skips) = (fixture.clone(), skips.clone());
+    let name = test.name.clone();
+    Trial::ignorable_test(test.name, move || {
+        let skip = |reason: String| {
+            skips
+                .lock()
+                .expect("no test panics while it holds this")
+                .push((name.clone(), reason.clone()));
+            Ok(Completion::ignored_with(reason))
+        };
+        let fixture = match fixture.as_ref() {
+            Ok(fixture) => fixture,
+            Err(reason) => return skip(reason.clone()),
+        };
+        for view in test.views {
+            if let Some(reason) = view.missing().map_err(failed)? {
+                return skip(reason);
+            }
+        }
+        (test.run)(fixture).map(|()| Completion::Completed).map_err(failed)
+    })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn failed(error: anyhow::Error) -> Failed {
+    format!("{error:#}").into()
+}
