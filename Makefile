@@ -1,5 +1,5 @@
 # What each target does is in README.md.
-.PHONY: build hook check bench test test-unit test-counts bless-counts
+.PHONY: build hook check bench test test-unit test-engines test-counts bless-counts
 
 build: hook
 	cargo build --quiet --locked --release --bins
@@ -10,12 +10,17 @@ hook:
 check:
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --locked --test engines -- -D warnings
 	cargo test --quiet --locked --workspace --lib
 
-test: test-unit
+test: test-unit test-engines
 
 test-unit: hook
 	cargo test --locked --workspace
+
+test-engines: hook
+	./scripts/engines.sh
+	cargo test --quiet --locked --test engines
 
 bench: hook
 	./scripts/need.sh util-linux

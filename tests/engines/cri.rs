@@ -1,6 +1,6 @@
 //! The hook under containerd's CRI.
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 
 use crate::Test;
 use crate::containerd::{Container, Containerd, Pod};

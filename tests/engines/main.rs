@@ -9,6 +9,7 @@
     missing_debug_implementations,
     reason = "this is a test: it talks to a terminal, and may panic"
 )]
+#![allow(dead_code, reason = "used as the tests of the hook come")]
 #![allow(missing_docs, unreachable_pub, reason = "nothing here is used from elsewhere")]
 
 use std::path::Path;
