@@ -1,7 +1,9 @@
 //! The bench runs all programs of a workload in turn, in a new order each time, and prints medians and ratios.
 
 use std::fmt::{self, Display, Formatter};
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -40,14 +42,16 @@ struct Row {
     target: f64,
 }
 
-/// Runs everything and prints the table; says which targets are missed.
+/// Runs everything with the binary of the folder `hook` and prints the table; says which targets are missed.
 pub(crate) fn run(
     room: &mut Room,
     workloads: &[Workload],
-    binary: u64,
-    libc: &str,
+    hook: &Path,
     out: &mut dyn Write,
 ) -> Result<()> {
+    let binary = fs::metadata(hook.join("divvy-hook"))?.len();
+    let libc = fs::read_to_string(hook.join("target"))?;
+    let libc = libc.trim();
     writeln!(out, "{ABOUT}")?;
     if !libc.contains("musl") {
         writeln!(out, "No musl target here: the hook and the floor are linked against glibc.\n")?;

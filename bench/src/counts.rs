@@ -15,6 +15,12 @@ pub(crate) struct Count {
     pub(crate) calls: u64,
 }
 
+/// What each line costs, by its label.
+pub(crate) type Counts = BTreeMap<String, Count>;
+
+/// Where strace writes, in the room.
+const TRACE: &str = "/tmp/trace";
+
 const HEAD: &str = "\
 # What one container start costs divvy-hook, exactly: user instructions (callgrind) and system calls (strace),
 # the failing exec of an empty file at the end included. `make test-counts` fails when a number grows by more
@@ -23,7 +29,7 @@ const HEAD: &str = "\
 ";
 
 /// Counts every workload. The low-level runtime of the room is broken by it.
-pub(crate) fn count(room: &mut Room, workloads: &[Workload]) -> Result<BTreeMap<String, Count>> {
+pub(crate) fn count(room: &mut Room, workloads: &[Workload]) -> Result<Counts> {
     room.break_runtime()?;
     let mut counts = BTreeMap::new();
     for workload in workloads {
@@ -37,20 +43,22 @@ pub(crate) fn count(room: &mut Room, workloads: &[Workload]) -> Result<BTreeMap<
 
 fn one(room: &Room, hook: &Program) -> Result<Count> {
     let callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"];
-    let said = room.under(&callgrind, hook)?;
+    let output = room.output(&callgrind, hook)?;
+    let said = String::from_utf8_lossy(&output.stderr);
     let collected = said.lines().find_map(|line| line.split_once("Collected : "));
     let instructions = collected.and_then(|(_, number)| number.trim().parse().ok());
     let instructions =
         instructions.with_context(|| format!("callgrind counted nothing: {said}"))?;
-    let said = room.under(&["strace", "-qq"], hook)?;
-    // The first call is strace's exec of the hook, and its last one is for the exit.
+    room.output(&["strace", "-qq", "-o", TRACE], hook)?;
+    let trace = room.read(TRACE)?;
     let calls =
-        said.lines().filter(|line| line.contains(") = ") || line.starts_with("exit")).count();
+        trace.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase())).count();
+    // The first is strace's own, the exec of the hook.
     Ok(Count { instructions, calls: u64::try_from(calls)?.saturating_sub(1) })
 }
 
 /// The file's text.
-pub(crate) fn write(counts: &BTreeMap<String, Count>) -> String {
+pub(crate) fn write(counts: &Counts) -> String {
     let mut text = HEAD.to_owned();
     for (name, Count { instructions, calls }) in counts {
         // Writing to a String cannot fail.
@@ -60,7 +68,7 @@ pub(crate) fn write(counts: &BTreeMap<String, Count>) -> String {
 }
 
 /// Reads the file's text.
-pub(crate) fn read(text: &str) -> Result<BTreeMap<String, Count>> {
+pub(crate) fn read(text: &str) -> Result<Counts> {
     let mut counts = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
         let mut fields = line.split_whitespace();
@@ -74,10 +82,7 @@ pub(crate) fn read(text: &str) -> Result<BTreeMap<String, Count>> {
 }
 
 /// What is wrong with the new counts; nothing when none grew by more than a tenth.
-pub(crate) fn compare(
-    allowed: &BTreeMap<String, Count>,
-    new: &BTreeMap<String, Count>,
-) -> Vec<String> {
+pub(crate) fn compare(allowed: &Counts, new: &Counts) -> Vec<String> {
     let mut faults = Vec::new();
     for (name, now) in new {
         let Some(was) = allowed.get(name) else {

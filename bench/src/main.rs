@@ -1,4 +1,4 @@
-//! The bench of divvy-hook: `divvy-bench run`, `test` or `bless`, from the repository's root, as root.
+//! The bench of divvy-hook: `divvy-bench run`, `test`, `bless` or `under`, from the repository's root, as root.
 
 mod bench;
 mod config;
@@ -15,47 +15,61 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use counts::Counts;
 use room::Room;
+use workload::Workload;
 
 const COUNTS: &str = "bench/counts.txt";
 
+const USAGE: &str = "\
+usage: divvy-bench run|test|bless [WORKLOAD…]
+       divvy-bench under LINE TOOL…    runs the hook of one line below a tool, as: under b/8 strace -c";
+
 fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let face = arguments.next().unwrap_or_default();
-    // Names of workloads; none means all.
-    let chosen: Vec<String> = arguments.collect();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((face, chosen)) = arguments.split_first() else { bail!("{USAGE}") };
     let mut workloads = workload::all();
-    workloads
-        .retain(|workload| chosen.is_empty() || chosen.iter().any(|name| name == workload.name));
+    if face != "under" && !chosen.is_empty() {
+        workloads.retain(|workload| chosen.iter().any(|name| name == workload.name));
+    }
     let target = Path::new("target");
-    let binary = fs::metadata(target.join("static/divvy-hook"))
-        .context("no hook: run make hook first")?
-        .len();
-    let libc = fs::read_to_string(target.join("static/target"))?;
     let mut room = Room::new(target)?;
-    let mut out = std::io::stdout();
     match face.as_str() {
-        "run" => bench::run(&mut room, &workloads, binary, libc.trim(), &mut out),
-        "test" => {
-            let allowed = counts::read(&fs::read_to_string(COUNTS)?)?;
-            let faults = counts::compare(&allowed, &counts::count(&mut room, &workloads)?);
-            if faults.is_empty() {
-                return Ok(writeln!(
-                    out,
-                    "counts: no start costs a tenth more than {COUNTS} says"
-                )?);
-            }
-            bail!("a start costs more than {COUNTS} allows:\n  {}", faults.join("\n  "))
-        }
-        "bless" => {
-            let counts = counts::write(&counts::count(&mut room, &workloads)?);
-            Ok(write_counts(&counts)?)
-        }
-        _ => bail!("usage: divvy-bench run|test|bless [WORKLOAD…]"),
+        "run" => bench::run(&mut room, &workloads, &target.join("static"), &mut std::io::stdout()),
+        "test" => test(&counts::count(&mut room, &workloads)?),
+        "bless" => bless(&counts::count(&mut room, &workloads)?),
+        "under" => under(&mut room, &workloads, chosen),
+        _ => bail!("{USAGE}"),
     }
 }
 
+fn test(counts: &Counts) -> Result<()> {
+    let allowed = fs::read_to_string(COUNTS).with_context(|| format!("cannot read {COUNTS}"))?;
+    let faults = counts::compare(&counts::read(&allowed)?, counts);
+    if !faults.is_empty() {
+        bail!("a start costs more than {COUNTS} allows:\n  {}", faults.join("\n  "));
+    }
+    writeln!(std::io::stdout(), "no start costs a tenth more than {COUNTS} says")?;
+    Ok(())
+}
+
 #[expect(clippy::disallowed_methods, reason = "a file of the working tree, under version control")]
-fn write_counts(counts: &str) -> std::io::Result<()> {
-    fs::write(COUNTS, counts)
+fn bless(counts: &Counts) -> Result<()> {
+    fs::write(COUNTS, counts::write(counts)).with_context(|| format!("cannot write {COUNTS}"))
+}
+
+fn under(room: &mut Room, workloads: &[Workload], arguments: &[String]) -> Result<()> {
+    let (label, tool) = arguments.split_first().context(USAGE)?;
+    let lines = workloads.iter().flat_map(|workload| {
+        workload.lines().into_iter().map(move |(label, devices, _)| (workload, label, devices))
+    });
+    let (workload, _, devices) =
+        lines.into_iter().find(|(_, name, _)| name == label).context("no such line")?;
+    let hook = room.furnish(workload, devices)?;
+    room.break_runtime()?;
+    let tool: Vec<&str> = tool.iter().map(String::as_str).collect();
+    let output = room.output(&tool, &hook)?;
+    std::io::stdout().write_all(&output.stdout)?;
+    std::io::stderr().write_all(&output.stderr)?;
+    Ok(())
 }

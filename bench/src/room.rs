@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
 use nix::mount::{MsFlags, mount};
@@ -164,6 +164,11 @@ impl Room {
         self.path("run/divvy")
     }
 
+    /// The text of a file in the room.
+    pub(crate) fn read(&self, inside: &str) -> Result<String> {
+        fs::read_to_string(self.path(inside)).with_context(|| format!("cannot read {inside}"))
+    }
+
     /// Puts the unedited config back.
     fn reset(&self) -> Result<()> {
         self.write(&format!("{BUNDLE}/config.json"), &self.config)
@@ -171,17 +176,16 @@ impl Room {
 
     /// The config as the last program left it.
     pub(crate) fn edited(&self) -> Result<serde_json::Value> {
-        let path = self.path(format!("{BUNDLE}/config.json"));
-        Ok(serde_json::from_slice(&fs::read(path)?)?)
+        Ok(serde_json::from_str(&self.read(&format!("{BUNDLE}/config.json"))?)?)
     }
 
-    /// Runs a program in the room, in an environment of one variable, and returns its output.
-    fn output(&self, before: &[&str], program: &Program) -> Result<std::process::Output> {
+    /// Runs a program in the room below a tool, in an environment of one variable.
+    pub(crate) fn output(&self, tool: &[&str], program: &Program) -> Result<Output> {
         self.reset()?;
         let mut argv: Vec<&str> =
             if self.first_in_line { vec!["chrt", "-f", "10"] } else { vec![] };
         argv.extend(["chroot", ROOT]);
-        argv.extend(before);
+        argv.extend(tool);
         argv.extend(program.argv.iter().map(String::as_str));
         let (first, rest) = argv.split_first().context("an empty command")?;
         let path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
@@ -202,12 +206,6 @@ impl Room {
         };
         #[expect(clippy::cast_precision_loss, reason = "a process does not run for months")]
         Ok(Cost { milliseconds: *nanoseconds as f64 / 1e6, kib: *kib })
-    }
-
-    /// Runs a program below `tool` and returns all that both print on stderr.
-    pub(crate) fn under(&self, tool: &[&str], program: &Program) -> Result<String> {
-        let output = self.output(tool, program)?;
-        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     /// From here on the low-level runtime is a file that cannot be executed, so that the program under a tool
