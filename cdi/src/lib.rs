@@ -17,6 +17,7 @@ pub mod errno;
 pub mod file;
 pub mod host;
 pub mod name;
+mod near;
 pub mod oci;
 pub mod problem;
 pub mod resolve;

@@ -1,14 +1,24 @@
 //! A document is the tree of values that a file of JSON or YAML holds, borrowed from its bytes.
 //! Which of the two it is, its content says, never its name: JSON is YAML.
+//!
+//! Two readers give the same tree: a small one for JSON and for the plain YAML that programs
+//! write, and a full one for everything that the first has the least doubt about.
 
-use std::borrow::Cow;
+mod fast;
+mod scalar;
+mod yaml;
 
-use crate::problem::{Position, quoted};
+use std::{borrow::Cow, collections::BTreeSet};
+
+use crate::{file::MAX_SPEC_BYTES, problem::Position};
+
+/// How deep values may nest. A spec needs 7, a pod about 20.
+const MAX_DEPTH: usize = 64;
 
 /// One value and where it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node<'a> {
-    /// Byte offset in the file.
+    /// Byte offset in the file; of an alias, where its anchor's value stands.
     pub at: u32,
     /// The value.
     pub value: Value<'a>,
@@ -19,9 +29,9 @@ pub struct Node<'a> {
 pub enum Value<'a> {
     /// Nothing, `null` or `~`.
     Null,
-    /// A truth value.
-    Bool(bool),
-    /// A number, as it is written.
+    /// A truth value, and how it is spelled (`true`, `True`, `TRUE`, …).
+    Bool(bool, &'static str),
+    /// A number, as it is written: see [`Node::integer`].
     Number(Cow<'a, str>),
     /// A text.
     Str(Cow<'a, str>),
@@ -36,7 +46,7 @@ pub enum Value<'a> {
 pub struct Entry<'a> {
     /// Byte offset of the key.
     pub at: u32,
-    /// The key; keys that are no text are taken by their text.
+    /// The key; one that is no text is taken by its spelling.
     pub key: Cow<'a, str>,
     /// The value.
     pub node: Node<'a>,
@@ -52,21 +62,36 @@ pub struct DocError {
     pub message: String,
 }
 
-/// Reads exactly one document.
+/// Reads exactly one document; empty ones may follow it. A file without any is one [`Value::Null`].
 ///
 /// # Errors
-/// When there is none or more than one, and on anything that is no YAML.
+/// On more than one document, more than 4 MiB, and anything that is no YAML.
 pub fn read(bytes: &[u8]) -> Result<Node<'_>, DocError> {
-    let _soon = quoted;
-    Err(DocError { at: Some(position(bytes, 0)), message: "not implemented".to_owned() })
+    if let Some(node) = check_size(bytes).map(|()| fast::read(bytes))? {
+        return Ok(node);
+    }
+    let mut documents = yaml::read(bytes)?.into_iter();
+    let first = documents.next();
+    match documents.find(|node| node.value != Value::Null) {
+        Some(second) => Err(DocError {
+            at: Some(position(bytes, second.at)),
+            message: "a second document starts here, exactly one is allowed".to_owned(),
+        }),
+        None => Ok(first.unwrap_or(Node { at: 0, value: Value::Null })),
+    }
 }
 
 /// Reads all documents, the empty ones left out.
 ///
 /// # Errors
-/// On anything that is no YAML.
+/// On more than 4 MiB, and anything that is no YAML.
 pub fn read_all(bytes: &[u8]) -> Result<Vec<Node<'_>>, DocError> {
-    read(bytes).map(|node| vec![node])
+    if let Some(node) = check_size(bytes).map(|()| fast::read(bytes))? {
+        return Ok(vec![node]);
+    }
+    let mut documents = yaml::read(bytes)?;
+    documents.retain(|node| node.value != Value::Null);
+    Ok(documents)
 }
 
 /// Line and column of a byte offset.
@@ -79,11 +104,103 @@ pub fn position(bytes: &[u8], at: u32) -> Position {
     Position { line: count(line), column: count(column) }
 }
 
+fn check_size(bytes: &[u8]) -> Result<(), DocError> {
+    if bytes.len() > MAX_SPEC_BYTES {
+        let message = format!("larger than the limit of {MAX_SPEC_BYTES} bytes");
+        return Err(DocError { at: None, message });
+    }
+    Ok(())
+}
+
+/// The entry whose key stands earlier in the same mapping, if there is one.
+fn duplicate<'e, 'a>(entries: &'e [Entry<'a>]) -> Option<&'e Entry<'a>> {
+    if entries.len() <= 16 {
+        let mut rest = entries;
+        while let [before @ .., last] = rest {
+            if before.iter().any(|entry| entry.key == last.key) {
+                return Some(last);
+            }
+            rest = before;
+        }
+        return None;
+    }
+    let mut seen = BTreeSet::new();
+    entries.iter().find(|entry| !seen.insert(&*entry.key))
+}
+
 // === impl Node ===
 
-impl Node<'_> {
-    /// The same as a value of serde_json. Numbers that JSON cannot hold become text.
+impl<'a> Node<'a> {
+    /// The value under `key`, when this is a mapping that has it.
+    pub fn get(&self, key: &str) -> Option<&Node<'a>> {
+        self.entries()?.iter().find(|entry| entry.key == key).map(|entry| &entry.node)
+    }
+
+    /// The pairs, when this is a mapping.
+    pub fn entries(&self) -> Option<&[Entry<'a>]> {
+        match &self.value {
+            Value::Map(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The elements, when this is a list.
+    pub fn items(&self) -> Option<&[Node<'a>]> {
+        match &self.value {
+            Value::Seq(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The text, when this is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.value {
+            Value::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The whole number, when this is one: decimal, octal (`0660`, `0o660`), `0x1F`, `0b1`, or a
+    /// float without fraction.
+    pub fn integer(&self) -> Option<i128> {
+        match &self.value {
+            Value::Number(text) => scalar::integer(text),
+            _ => None,
+        }
+    }
+
+    /// What it is, with its article, for messages.
+    pub fn what(&self) -> &'static str {
+        match &self.value {
+            Value::Null => "null",
+            Value::Bool(..) => "a truth value",
+            Value::Number(_) => "a number",
+            Value::Str(_) => "a text",
+            Value::Seq(_) => "a list",
+            Value::Map(_) => "an object",
+        }
+    }
+
+    /// The same as a value of serde_json. What JSON cannot hold as a number becomes text.
     pub fn to_json(&self) -> serde_json::Value {
-        serde_json::Value::Null
+        use serde_json::{Number, Value as Json};
+        match &self.value {
+            Value::Null => Json::Null,
+            Value::Bool(value, _) => Json::Bool(*value),
+            Value::Number(text) => {
+                let whole = scalar::integer(text).and_then(Number::from_i128);
+                let number = whole.or_else(|| scalar::number(text).and_then(Number::from_f64));
+                number.map_or_else(|| Json::String(text.to_string()), Json::Number)
+            }
+            Value::Str(text) => Json::String(text.to_string()),
+            Value::Seq(items) => Json::Array(items.iter().map(Node::to_json).collect()),
+            Value::Map(entries) => {
+                let pair = |entry: &Entry<'_>| (entry.key.to_string(), entry.node.to_json());
+                Json::Object(entries.iter().map(pair).collect())
+            }
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

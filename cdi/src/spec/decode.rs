@@ -1,36 +1,520 @@
 //! Decoding turns a document into a [`Spec`], or into every reason why it is none.
+//!
+//! What the document's shape gets wrong is found here, field by field; what its values get wrong
+//! is found by [`super::check`] afterwards, and both are put back at their place in the file.
 
-use std::path::Path;
+use std::{borrow::Cow, collections::BTreeMap, path::Path};
 
-use super::Spec;
-use crate::problem::{Problem, Severity};
+use super::{
+    ContainerEdits, Device, DeviceNode, DeviceType, Hook, HookName, IntelRdt, Mount, NetDevice,
+    Spec, Version,
+    check::{self, EMPTY, Kept, Step, Violation, place},
+};
+use crate::{
+    doc::{self, Entry, Node, Value},
+    near,
+    problem::{Problem, Severity, quoted},
+};
 
 /// A spec, and what its author may not have meant.
 #[derive(Debug, Clone)]
 pub struct Parsed {
     /// The spec, valid.
     pub spec: Spec,
-    /// All of severity [`Severity::Warning`].
+    /// All of severity [`Severity::Warning`], in the order of the file.
     pub warnings: Vec<Problem>,
 }
 
-/// Reads the spec that `bytes`, the content of `file`, hold.
+/// Reads the spec that `bytes`, the content of `file`, hold. `file` is for messages only.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the file; code `SPEC-INVALID`, or `SPEC-VERSION` when
-/// the spec declares a version newer than 1.1.0.
+/// Everything that is wrong, in the order of the file, of code `SPEC-INVALID`; or `SPEC-VERSION`
+/// when the spec declares a version newer than 1.1.0. At most about 100 are
+/// listed.
 pub fn read(file: &Path, bytes: &[u8]) -> Result<Parsed, Vec<Problem>> {
-    let error = match crate::doc::read(bytes) {
-        Ok(_) => return Err(Vec::new()),
-        Err(error) => error,
-    };
-    Err(vec![Problem {
+    let problem = |at, severity, message| Problem {
         file: file.to_owned(),
-        at: error.at,
+        at,
         device: None,
         field: None,
-        severity: Severity::Error,
+        severity,
         code: "SPEC-INVALID",
-        message: error.message,
-    }])
+        message,
+    };
+    let top = doc::read(bytes)
+        .map_err(|error| vec![problem(error.at, Severity::Error, error.message)])?;
+    let mut decoder = Decoder::new(bytes);
+    let spec = decoder.spec(&top);
+    let Decoder { mut found, newer, .. } = decoder;
+    // What has the wrong shape already is not checked for its value too.
+    let is_known = |violation: &Violation, found: &[Found]| {
+        found.iter().any(|known| {
+            known.severity == Severity::Error
+                && (violation.path == known.path
+                    || (known.covers && violation.path.starts_with(&known.path)))
+        })
+    };
+    for violation in check::check(&spec) {
+        if is_known(&violation, &found) {
+            continue;
+        }
+        let Violation { severity, mut message, path, .. } = violation;
+        let (at, is_there) = locate(&top, &path);
+        if message == EMPTY && !is_there {
+            "is missing".clone_into(&mut message);
+        }
+        found.push(Found { at, path, severity, covers: false, message });
+    }
+    let failed = found.iter().any(|found| found.severity == Severity::Error);
+    if failed {
+        found.retain(|found| found.severity == Severity::Error);
+    }
+    found.sort_by_key(|found| found.at);
+    let more = found.len() > check::MAX_FOUND;
+    found.truncate(check::MAX_FOUND);
+    let name = |index: usize| spec.devices.get(index).map(|device| device.name.as_str());
+    let shown = |found: Found| {
+        let (device, field) = place(&found.path, name);
+        let code = if newer { "SPEC-VERSION" } else { "SPEC-INVALID" };
+        let field = (!field.is_empty()).then_some(field);
+        let at = Some(doc::position(bytes, found.at));
+        Problem { device, field, code, ..problem(at, found.severity, found.message) }
+    };
+    let mut problems: Vec<_> = found.into_iter().map(shown).collect();
+    if more {
+        let severity = if failed { Severity::Error } else { Severity::Warning };
+        problems.push(problem(None, severity, "and more like these".to_owned()));
+    }
+    if failed { Err(problems) } else { Ok(Parsed { spec, warnings: problems }) }
 }
+
+/// The place of a field, and whether it is there at all; of a missing one, the place of what it is
+/// missing from.
+fn locate(top: &Node<'_>, path: &[Step]) -> (u32, bool) {
+    let mut node = top;
+    for step in path {
+        let next = match step {
+            Step::Field(name) => node.get(name),
+            Step::Key(key) => node.get(key),
+            Step::Index(index) => node.items().and_then(|items| items.get(*index)),
+        };
+        match next {
+            Some(next) => node = next,
+            None => return (node.at, false),
+        }
+    }
+    (node.at, true)
+}
+
+struct Found {
+    at: u32,
+    path: Vec<Step>,
+    severity: Severity,
+    /// Nothing is to be said about what is inside.
+    covers: bool,
+    message: String,
+}
+
+struct Decoder<'b> {
+    bytes: &'b [u8],
+    path: Vec<Step>,
+    found: Vec<Found>,
+    kept: Kept,
+    /// The document declares a version that is not known here, so its fields are not either.
+    newer: bool,
+}
+
+const SPEC: &[&str] = &["cdiVersion", "kind", "annotations", "devices", "containerEdits"];
+const DEVICE: &[&str] = &["name", "annotations", "containerEdits"];
+const EDITS: &[&str] =
+    &["env", "deviceNodes", "netDevices", "hooks", "mounts", "intelRdt", "additionalGids"];
+const DEVICE_NODE: &[&str] =
+    &["path", "hostPath", "type", "major", "minor", "fileMode", "permissions", "uid", "gid"];
+const NET_DEVICE: &[&str] = &["hostInterfaceName", "name"];
+const HOOK: &[&str] = &["hookName", "path", "args", "env", "timeout"];
+const MOUNT: &[&str] = &["hostPath", "containerPath", "options", "type"];
+const RDT: &[&str] = &["closID", "l3CacheSchema", "memBwSchema", "schemata", "enableMonitoring"];
+
+// === impl Decoder ===
+
+impl<'b> Decoder<'b> {
+    fn new(bytes: &'b [u8]) -> Self {
+        Self { bytes, path: Vec::new(), found: Vec::new(), kept: Kept::default(), newer: false }
+    }
+
+    // --- the objects of a spec ---
+
+    fn spec(&mut self, node: &Node<'_>) -> Spec {
+        let mut spec = Spec {
+            version: Version::V1_1_0,
+            kind: String::new(),
+            annotations: BTreeMap::new(),
+            devices: Vec::new(),
+            container_edits: ContainerEdits::default(),
+        };
+        if node.value == Value::Null {
+            self.report(node.at, Severity::Error, true, "no spec: the file is empty".to_owned());
+            return spec;
+        }
+        let declared = node.get("cdiVersion").and_then(Node::as_str);
+        self.newer = declared.is_some_and(is_newer);
+        if node.entries().is_some() && node.get("cdiVersion").is_none() {
+            self.field("cdiVersion", |decoder| decoder.error(node.at, "is missing".to_owned()));
+        }
+        self.object(node, SPEC, |decoder, field, node| match field {
+            "cdiVersion" => spec.version = decoder.version(node),
+            "kind" => spec.kind = decoder.text(node),
+            "annotations" => spec.annotations = decoder.annotations(node),
+            "devices" => spec.devices = decoder.list(node, Self::device),
+            _ => spec.container_edits = decoder.edits(node),
+        });
+        spec
+    }
+
+    fn version(&mut self, node: &Node<'_>) -> Version {
+        let text = self.text(node);
+        if let Some(version) = Version::parse(&text) {
+            return version;
+        }
+        let (oldest, newest) = (Version::V0_3_0, Version::V1_1_0);
+        let shown = quoted(&text);
+        let message = if is_newer(&text) {
+            format!("declares CDI {shown}, newer than {newest}, the newest that is known here")
+        } else if matches!(text.strip_prefix('v').unwrap_or(&text), "0.1.0" | "0.2.0") {
+            format!("declares CDI {shown}, older than {oldest}, the oldest that still counts")
+        } else {
+            let known = Version::ALL.map(Version::as_str).join(", ");
+            format!("{shown} is no version of CDI: {known}")
+        };
+        self.error(node.at, message);
+        newest
+    }
+
+    fn device(&mut self, node: &Node<'_>) -> Device {
+        let (name, container_edits) = (String::new(), ContainerEdits::default());
+        let mut device = Device { name, annotations: BTreeMap::new(), container_edits };
+        self.object(node, DEVICE, |decoder, field, node| match field {
+            "name" => device.name = decoder.text(node),
+            "annotations" => device.annotations = decoder.annotations(node),
+            _ => device.container_edits = decoder.edits(node),
+        });
+        device
+    }
+
+    fn annotations(&mut self, node: &Node<'_>) -> BTreeMap<String, String> {
+        let mut annotations = BTreeMap::new();
+        match &node.value {
+            Value::Null => {}
+            Value::Map(entries) => {
+                for Entry { key, node, .. } in entries {
+                    self.path.push(Step::Key(key.to_string()));
+                    annotations.insert(key.to_string(), self.text(node));
+                    self.path.pop();
+                }
+            }
+            _ => self.mismatch(node, "an object"),
+        }
+        annotations
+    }
+
+    fn edits(&mut self, node: &Node<'_>) -> ContainerEdits {
+        let mut edits = ContainerEdits::default();
+        self.object(node, EDITS, |decoder, field, node| match field {
+            "env" => edits.env = decoder.list(node, Self::text),
+            "deviceNodes" => edits.device_nodes = decoder.list(node, Self::device_node),
+            "netDevices" => edits.net_devices = decoder.list(node, Self::net_device),
+            "hooks" => edits.hooks = decoder.list(node, Self::hook),
+            "mounts" => edits.mounts = decoder.list(node, Self::mount),
+            "intelRdt" => {
+                edits.intel_rdt = (node.value != Value::Null).then(|| decoder.intel_rdt(node));
+            }
+            _ => {
+                let gid = |decoder: &mut Self, node: &Node<'_>| decoder.number(node);
+                let gids = decoder.list(node, gid);
+                edits.additional_gids = gids.into_iter().map(Option::unwrap_or_default).collect();
+            }
+        });
+        edits
+    }
+
+    fn device_node(&mut self, node: &Node<'_>) -> DeviceNode {
+        let mut device = DeviceNode::default();
+        self.object(node, DEVICE_NODE, |decoder, field, node| match field {
+            "path" => device.path = decoder.text(node),
+            "hostPath" => device.host_path = decoder.optional(node),
+            "type" => device.kind = decoder.device_type(node),
+            "major" => device.major = decoder.number(node).unwrap_or_default(),
+            "minor" => device.minor = decoder.number(node).unwrap_or_default(),
+            "fileMode" => device.file_mode = decoder.number(node),
+            "permissions" => device.permissions = decoder.optional(node),
+            "uid" => device.uid = decoder.number(node),
+            _ => device.gid = decoder.number(node),
+        });
+        device
+    }
+
+    fn device_type(&mut self, node: &Node<'_>) -> Option<DeviceType> {
+        match &*self.text(node) {
+            "" => None,
+            "b" => Some(DeviceType::Block),
+            "c" => Some(DeviceType::Char),
+            "u" => Some(DeviceType::Unbuffered),
+            "p" => Some(DeviceType::Fifo),
+            other => {
+                let message = format!("{} is no device type: b, c, u or p", quoted(other));
+                self.error(node.at, message);
+                None
+            }
+        }
+    }
+
+    fn net_device(&mut self, node: &Node<'_>) -> NetDevice {
+        let mut device = NetDevice { host_interface_name: String::new(), name: String::new() };
+        self.object(node, NET_DEVICE, |decoder, field, node| match field {
+            "hostInterfaceName" => device.host_interface_name = decoder.text(node),
+            _ => device.name = decoder.text(node),
+        });
+        device
+    }
+
+    fn hook(&mut self, node: &Node<'_>) -> Hook {
+        let mut hook = Hook {
+            hook_name: HookName::CreateRuntime,
+            path: String::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+            timeout: None,
+        };
+        if node.entries().is_some() && node.get("hookName").is_none() {
+            self.field("hookName", |decoder| decoder.error(node.at, "is missing".to_owned()));
+        }
+        self.object(node, HOOK, |decoder, field, node| match field {
+            "hookName" => hook.hook_name = decoder.hook_name(node),
+            "path" => hook.path = decoder.text(node),
+            "args" => hook.args = decoder.list(node, Self::text),
+            "env" => hook.env = decoder.list(node, Self::text),
+            _ => hook.timeout = decoder.number(node),
+        });
+        hook
+    }
+
+    fn hook_name(&mut self, node: &Node<'_>) -> HookName {
+        let text = self.text(node);
+        if let Some(name) = HookName::ALL.into_iter().find(|name| name.as_str() == text) {
+            return name;
+        }
+        let known = HookName::ALL.map(HookName::as_str).join(", ");
+        self.error(node.at, format!("{} is no hook: {known}", quoted(&text)));
+        HookName::CreateRuntime
+    }
+
+    fn mount(&mut self, node: &Node<'_>) -> Mount {
+        let (host_path, container_path) = (String::new(), String::new());
+        let mut mount = Mount { host_path, container_path, options: Vec::new(), kind: None };
+        self.object(node, MOUNT, |decoder, field, node| match field {
+            "hostPath" => mount.host_path = decoder.text(node),
+            "containerPath" => mount.container_path = decoder.text(node),
+            "options" => mount.options = decoder.list(node, Self::text),
+            _ => mount.kind = decoder.optional(node),
+        });
+        mount
+    }
+
+    fn intel_rdt(&mut self, node: &Node<'_>) -> IntelRdt {
+        let mut rdt = IntelRdt::default();
+        self.object(node, RDT, |decoder, field, node| match field {
+            "closID" => rdt.clos_id = decoder.optional(node),
+            "l3CacheSchema" => rdt.l3_cache_schema = decoder.optional(node),
+            "memBwSchema" => rdt.mem_bw_schema = decoder.optional(node),
+            "schemata" => {
+                let schemata = decoder.list(node, Self::text);
+                rdt.schemata = (node.value != Value::Null).then_some(schemata);
+            }
+            _ => rdt.enable_monitoring = decoder.truth(node),
+        });
+        rdt
+    }
+
+    // --- the values they are made of ---
+
+    /// Gives each field that is there, and one of `fields`, to `each`. Null is an object without.
+    fn object(
+        &mut self,
+        node: &Node<'_>,
+        fields: &[&'static str],
+        mut each: impl FnMut(&mut Self, &'static str, &Node<'_>),
+    ) {
+        let entries = match &node.value {
+            Value::Map(entries) => entries,
+            Value::Null => return,
+            _ => return self.mismatch(node, "an object"),
+        };
+        for entry in entries {
+            match fields.iter().find(|field| **field == entry.key) {
+                Some(field) => self.field(field, |decoder| each(decoder, field, &entry.node)),
+                None if entry.key == "additionalGIDs" && fields == EDITS => {
+                    self.old_spelling(node, entry, &mut each);
+                }
+                None => self.unknown(entry, fields),
+            }
+        }
+    }
+
+    /// CDI's text has both spellings, and older Go libraries take any.
+    fn old_spelling(
+        &mut self,
+        node: &Node<'_>,
+        entry: &Entry<'_>,
+        each: &mut impl FnMut(&mut Self, &'static str, &Node<'_>),
+    ) {
+        self.field("additionalGids", |decoder| {
+            if node.get("additionalGids").is_some() {
+                return decoder
+                    .error(entry.at, "is there twice, also as additionalGIDs".to_owned());
+            }
+            let message = "spelled additionalGIDs, which not every reader takes".to_owned();
+            decoder.report(entry.at, Severity::Warning, false, message);
+            each(decoder, "additionalGids", &entry.node);
+        });
+    }
+
+    fn unknown(&mut self, entry: &Entry<'_>, fields: &[&'static str]) {
+        if self.newer {
+            return;
+        }
+        let shown = quoted(&entry.key);
+        let message = if matches!(&*entry.key, "enableCMT" | "enableMBM") && fields == RDT {
+            format!(
+                "unknown field {shown}: CDI 0.7.0 to 1.0.0 had it, 1.1.0 has enableMonitoring \
+                 instead"
+            )
+        } else if let Some(known) = fields.iter().find(|f| f.eq_ignore_ascii_case(&entry.key)) {
+            format!("unknown field {shown}: it is spelled \"{known}\"")
+        } else if let Some(known) = near::nearest(&entry.key, fields.iter().copied()) {
+            format!("unknown field {shown}: did you mean \"{known}\"?")
+        } else {
+            format!("unknown field {shown}, known are {}", fields.join(", "))
+        };
+        self.report(entry.at, Severity::Error, false, message);
+    }
+
+    /// Null is a list without elements; a null element is an error.
+    fn list<T>(
+        &mut self,
+        node: &Node<'_>,
+        mut item: impl FnMut(&mut Self, &Node<'_>) -> T,
+    ) -> Vec<T> {
+        let items = match &node.value {
+            Value::Seq(items) => items,
+            Value::Null => return Vec::new(),
+            _ => {
+                self.mismatch(node, "a list");
+                return Vec::new();
+            }
+        };
+        let mut list = Vec::with_capacity(items.len());
+        for (index, node) in items.iter().enumerate() {
+            self.path.push(Step::Index(index));
+            if node.value == Value::Null {
+                self.error(node.at, "null is no element of a list".to_owned());
+            }
+            // Also of a null, so that the ones after it keep their index.
+            list.push(item(self, node));
+            self.path.pop();
+        }
+        list
+    }
+
+    fn optional(&mut self, node: &Node<'_>) -> Option<String> {
+        Some(self.text(node)).filter(|text| !text.is_empty())
+    }
+
+    /// A text; a number or truth value counts by its spelling, null as empty.
+    fn text(&mut self, node: &Node<'_>) -> String {
+        let (text, kind): (&str, _) = match &node.value {
+            Value::Str(text) if self.is_old_truth(node.at, text) => (text, "truth value"),
+            Value::Str(Cow::Borrowed(text)) => return (*text).to_owned(),
+            Value::Str(text) => return text.to_string(),
+            Value::Null => return String::new(),
+            Value::Number(text) => (text, "number"),
+            Value::Bool(_, text) => (text, "truth value"),
+            Value::Seq(_) | Value::Map(_) => {
+                self.mismatch(node, "a text");
+                return String::new();
+            }
+        };
+        let message = format!("{text} without quotes is a {kind} to other readers of CDI");
+        self.report(node.at, Severity::Warning, false, message);
+        text.to_owned()
+    }
+
+    /// An unquoted `yes`, which is a text since YAML 1.2.
+    fn is_old_truth(&self, at: u32, text: &str) -> bool {
+        (OLD_TRUE.contains(&text) || OLD_FALSE.contains(&text))
+            && !matches!(self.bytes.get(at as usize), Some(b'"' | b'\'' | b'|' | b'>'))
+    }
+
+    fn number<T: TryFrom<i128>>(&mut self, node: &Node<'_>) -> Option<T> {
+        let Value::Number(text) = &node.value else {
+            if node.value != Value::Null {
+                self.mismatch(node, "a number");
+            }
+            return None;
+        };
+        let number = node.integer().and_then(|number| T::try_from(number).ok());
+        if number.is_none() {
+            let bits = size_of::<T>() * 8;
+            let sign = if T::try_from(-1).is_ok() { "" } else { " not below 0" };
+            self.error(node.at, format!("{text} is no whole number of {bits} bits{sign}"));
+        }
+        number
+    }
+
+    fn truth(&mut self, node: &Node<'_>) -> bool {
+        match &node.value {
+            Value::Bool(value, _) => return *value,
+            Value::Str(text) if OLD_TRUE.contains(&&**text) => return true,
+            Value::Str(text) if OLD_FALSE.contains(&&**text) => {}
+            Value::Null => {}
+            _ => self.mismatch(node, "true or false"),
+        }
+        false
+    }
+
+    // --- reporting ---
+
+    fn field(&mut self, name: &'static str, look: impl FnOnce(&mut Self)) {
+        self.path.push(Step::Field(name));
+        look(self);
+        self.path.pop();
+    }
+
+    fn mismatch(&mut self, node: &Node<'_>, wanted: &str) {
+        self.error(node.at, format!("must be {wanted}, not {}", node.what()));
+    }
+
+    fn error(&mut self, at: u32, message: String) {
+        self.report(at, Severity::Error, true, message);
+    }
+
+    fn report(&mut self, at: u32, severity: Severity, covers: bool, message: String) {
+        if self.kept.full(severity) {
+            return;
+        }
+        let path = self.path.clone();
+        self.found.push(Found { at, path, severity, covers, message });
+    }
+}
+
+const OLD_TRUE: [&str; 8] = ["y", "Y", "yes", "Yes", "YES", "on", "On", "ON"];
+const OLD_FALSE: [&str; 8] = ["n", "N", "no", "No", "NO", "off", "Off", "OFF"];
+
+/// True for a well-formed version above the newest known.
+fn is_newer(text: &str) -> bool {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let numbers: Vec<u32> = text.split('.').filter_map(|part| part.parse().ok()).collect();
+    text.split('.').count() == 3 && matches!(*numbers, [a, b, c] if (a, b, c) > (1, 1, 0))
+}
+
+#[cfg(test)]
+mod tests;

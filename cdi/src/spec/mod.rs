@@ -3,6 +3,7 @@
 //! The types mirror the document field by field. Serialising them gives a document again, with
 //! unset fields left out.
 
+mod check;
 mod decode;
 mod version;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use check::{Violation, check};
 pub use decode::{Parsed, read};
 pub use version::Version;
 
@@ -246,6 +248,16 @@ impl DeviceType {
 // === impl HookName ===
 
 impl HookName {
+    /// All, in the order of a container's life.
+    pub const ALL: [Self; 6] = [
+        Self::Prestart,
+        Self::CreateRuntime,
+        Self::CreateContainer,
+        Self::StartContainer,
+        Self::Poststart,
+        Self::Poststop,
+    ];
+
     /// The name in the document, and of the list in the OCI config.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::Spec;
+use super::{ContainerEdits, Spec};
 
 /// A released version of CDI that a document may declare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,37 +64,59 @@ impl Version {
 
     /// The lowest version that has every field `spec` uses (CDI `MinimumRequiredVersion`).
     pub fn required_by(spec: &Spec) -> Self {
-        // The class, not the vendor, raises the version by its dot.
-        let class_has_dot = spec.kind.split_once('/').is_some_and(|(_, class)| class.contains('.'));
-        let annotated = !spec.annotations.is_empty()
-            || spec.devices.iter().any(|device| !device.annotations.is_empty());
-        let digit_first =
-            spec.devices.iter().any(|d| d.name.starts_with(|c: char| c.is_ascii_digit()));
-        let mut required = Self::V0_3_0;
-        if digit_first {
-            required = Self::V0_5_0;
+        needed(spec).0
+    }
+}
+
+/// [`Version::required_by`], and what makes it so, for messages.
+pub(super) fn needed(spec: &Spec) -> (Version, &'static str) {
+    let mut needed = (Version::V0_3_0, "CDI");
+    let mut need = |version, feature| {
+        if needed.0 < version {
+            needed = (version, feature);
         }
-        if class_has_dot || annotated {
-            required = Self::V0_6_0;
+    };
+    // The class, not the vendor, raises the version by its dot.
+    if spec.kind.split_once('/').is_some_and(|(_, class)| class.contains('.')) {
+        need(Version::V0_6_0, "a class with a dot");
+    }
+    if !spec.annotations.is_empty() {
+        need(Version::V0_6_0, "annotations");
+    }
+    edits_need(&spec.container_edits, &mut need);
+    for device in &spec.devices {
+        if device.name.starts_with(|c: char| c.is_ascii_digit()) {
+            need(Version::V0_5_0, "a device name with a digit first");
         }
-        let device_edits = spec.devices.iter().map(|device| &device.container_edits);
-        for edits in device_edits.chain([&spec.container_edits]) {
-            let rdt_1_1 = |rdt: &super::IntelRdt| rdt.schemata.is_some() || rdt.enable_monitoring;
-            let needs =
-                if !edits.net_devices.is_empty() || edits.intel_rdt.as_ref().is_some_and(rdt_1_1) {
-                    Self::V1_1_0
-                } else if edits.intel_rdt.is_some() || !edits.additional_gids.is_empty() {
-                    Self::V0_7_0
-                } else if edits.device_nodes.iter().any(|node| node.host_path.is_some()) {
-                    Self::V0_5_0
-                } else if edits.mounts.iter().any(|mount| mount.kind.is_some()) {
-                    Self::V0_4_0
-                } else {
-                    Self::V0_3_0
-                };
-            required = required.max(needs);
+        if !device.annotations.is_empty() {
+            need(Version::V0_6_0, "annotations");
         }
-        required
+        edits_need(&device.container_edits, &mut need);
+    }
+    needed
+}
+
+fn edits_need(edits: &ContainerEdits, need: &mut impl FnMut(Version, &'static str)) {
+    if !edits.net_devices.is_empty() {
+        need(Version::V1_1_0, "netDevices");
+    }
+    if let Some(rdt) = &edits.intel_rdt {
+        need(Version::V0_7_0, "intelRdt");
+        if rdt.schemata.is_some() {
+            need(Version::V1_1_0, "intelRdt.schemata");
+        }
+        if rdt.enable_monitoring {
+            need(Version::V1_1_0, "intelRdt.enableMonitoring");
+        }
+    }
+    if !edits.additional_gids.is_empty() {
+        need(Version::V0_7_0, "additionalGids");
+    }
+    if edits.device_nodes.iter().any(|node| node.host_path.is_some()) {
+        need(Version::V0_5_0, "deviceNodes[].hostPath");
+    }
+    if edits.mounts.iter().any(|mount| mount.kind.is_some()) {
+        need(Version::V0_4_0, "mounts[].type");
     }
 }
 
