@@ -1,5 +1,5 @@
 # What each target does is in README.md.
-.PHONY: build hook check bench test test-unit test-engines test-counts bless-counts
+.PHONY: build hook check bench test test-unit test-engines test-counts bless-counts deny
 
 build: hook
 	cargo build --quiet --locked --release --bins
@@ -31,3 +31,9 @@ test-counts bless-counts: hook
 	./scripts/need.sh valgrind strace
 	./bench/build.sh floors
 	cargo run --quiet --locked -p divvy-bench -- $(@:-counts=)
+
+# Advisories need their database from the network; the rest is checked offline.
+deny:
+	command -v cargo-deny >/dev/null || cargo install --quiet --locked cargo-deny
+	cargo deny check licenses bans sources
+	cargo deny check advisories
