@@ -110,7 +110,43 @@ pub fn read_at(
     use std::os::unix::ffi::OsStrExt;
     let shown = || dir_path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
     let fd = fs::openat(dir, name, READ, Mode::empty()).map_err(|e| open_error(e, shown()))?;
+    bytes.clear();
     read_open(fd.as_fd(), &shown, max, trust, bytes)
+}
+
+/// A file of which so far only the beginning was looked at. Nothing is known of it yet: neither
+/// that it is regular nor whose it is.
+pub(crate) struct Peeked {
+    fd: OwnedFd,
+    /// What was read is all of it, if it is regular.
+    pub(crate) whole: bool,
+}
+
+/// Opens `name` in `dir` and reads the beginning of it, `length` bytes or more.
+pub(crate) fn peek_at(
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+    length: usize,
+    bytes: &mut Vec<u8>,
+) -> io::Result<Peeked> {
+    bytes.clear();
+    bytes.reserve(length);
+    let fd = fs::openat(dir, name, READ, Mode::empty())?;
+    let got = retry_on_intr(|| rustix::io::read(&fd, rustix::buffer::spare_capacity(bytes)))?;
+    Ok(Peeked { fd, whole: got < bytes.capacity() })
+}
+
+impl Peeked {
+    /// [`read_at`] for the rest: `bytes` holds what was read so far.
+    pub(crate) fn finish(
+        &self,
+        path: &Path,
+        max: usize,
+        trust: &Trust,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), FileError> {
+        read_open(self.fd.as_fd(), &|| path.to_owned(), max, trust, bytes)
+    }
 }
 
 /// Puts `bytes` at `path` with exactly the mode `mode`, in one step for whoever reads it.
@@ -173,7 +209,10 @@ fn read_open(
     if size > max {
         return Err(FileError::TooLarge { path: shown(), max });
     }
-    bytes.clear();
+    // What the caller has read already may be all of it.
+    if !bytes.is_empty() && bytes.len() == size {
+        return Ok(());
+    }
     loop {
         // A size of 0 may be a file of /proc: then, and when the file grew, read to the end.
         bytes.reserve(size.saturating_sub(bytes.len()).max(1));
@@ -343,7 +382,9 @@ impl fmt::Display for Why<'_> {
             FileError::NotRegular { found, .. } => write!(f, "is {found}, not a regular file"),
             FileError::TooLarge { max, .. } => write!(f, "larger than the limit of {max} bytes"),
             FileError::Untrusted { why, .. } => write!(f, "not trusted: {why}"),
-            FileError::Io { doing, source, .. } => write!(f, "cannot {doing}: {source}"),
+            FileError::Io { doing, source, .. } => {
+                write!(f, "cannot {doing}: {}", crate::errno::words(source))
+            }
         }
     }
 }

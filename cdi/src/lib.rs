@@ -20,5 +20,6 @@ pub mod name;
 mod near;
 pub mod oci;
 pub mod problem;
+pub mod registry;
 pub mod resolve;
 pub mod spec;

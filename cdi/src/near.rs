@@ -15,7 +15,7 @@ pub(crate) fn nearest<'a>(
 }
 
 /// Letters to insert, delete or replace (Levenshtein); `usize::MAX` for texts too long to mistype.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     if a.len() > 100 || b.len() > 100 {
         return usize::MAX;
     }
