@@ -18,7 +18,7 @@ use rustix::{
 
 mod trust;
 
-pub use trust::{Distrust, Trust};
+pub use trust::{Distrust, Trust, in_user_namespace};
 
 /// The most bytes that a CDI spec may have.
 pub const MAX_SPEC_BYTES: usize = 4 << 20;

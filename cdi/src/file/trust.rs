@@ -74,7 +74,7 @@ fn is_root(id: u32) -> bool {
 }
 
 /// Asked only for the overflow id, so the usual way costs nothing.
-fn in_user_namespace() -> bool {
+pub fn in_user_namespace() -> bool {
     let mut map = [0; 64];
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let Ok(fd) = fs::openat(CWD, c"/proc/self/uid_map", flags, Mode::empty()) else {

@@ -1,0 +1,132 @@
+//! The precreate filter of podman and buildah: a config on standard input, the edited one on
+//! standard output (oci-hooks(5), stage `precreate`).
+//!
+//! podman throws our standard error away and shows only an exit status. So a failure is said by a
+//! `createRuntime` hook in the config that we print: it fails with the text, the low-level runtime
+//! shows that, and the container does not start either way.
+
+use std::{
+    borrow::Cow,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use divvy_cdi::{
+    edit::{self, Options},
+    file::{self, Durability},
+    host::ThisHost,
+    oci::Config,
+    resolve::{Origin, Part, Resolution, Scope},
+    spec::{ContainerEdits, Hook, HookName},
+};
+
+use crate::{
+    error::HookError,
+    inject::{Injector, Process},
+    log,
+    shim::MAX_CONFIG_BYTES,
+};
+
+/// The handler that the settings declare for this face.
+pub const HANDLER: &str = "precreate";
+
+/// Seconds that the report may take; it only prints.
+const REPORT_TIMEOUT: i64 = 10;
+
+/// Filters `input` to `output`. False when that failed: there is no output then.
+pub fn run(process: &Process, input: impl Read, output: impl Write) -> bool {
+    let mut injector = Injector::new(process);
+    match filter(&mut injector, input, output) {
+        Ok(()) => true,
+        Err(error) => {
+            let line = say(&injector, &error);
+            log::tell_person(&line);
+            false
+        }
+    }
+}
+
+fn filter(
+    injector: &mut Injector<'_>,
+    input: impl Read,
+    mut output: impl Write,
+) -> Result<(), HookError> {
+    let path = Path::new("standard input");
+    let bytes = read(input)?;
+    let edited = match injector.inject(HANDLER, path, &bytes) {
+        Ok(edited) => edited,
+        Err(error) => {
+            // podman shows this one only in its debug log.
+            let line = say(injector, &error);
+            log::tell_person(&line);
+            Cow::Owned(failing(injector, path, &bytes, &line)?)
+        }
+    };
+    let write = |error: io::Error| HookError::Input(format!("writing standard output: {error}"));
+    output.write_all(&edited).and_then(|()| output.flush()).map_err(write)
+}
+
+fn say(injector: &Injector<'_>, error: &HookError) -> String {
+    let line = log::one_line(&format!("divvy: {}", log::chain(error)));
+    injector.note(&format!("{HANDLER}: {line}"));
+    line
+}
+
+fn read(input: impl Read) -> Result<Vec<u8>, HookError> {
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(MAX_CONFIG_BYTES).unwrap_or(u64::MAX);
+    input
+        .take(limit + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| HookError::Input(format!("reading standard input: {error}")))?;
+    if bytes.len() > MAX_CONFIG_BYTES {
+        let what = format!("standard input has more than {MAX_CONFIG_BYTES} bytes");
+        return Err(HookError::Input(what));
+    }
+    Ok(bytes)
+}
+
+/// The config as it was, with a hook that fails and says `line`.
+fn failing(
+    injector: &Injector<'_>,
+    path: &Path,
+    bytes: &[u8],
+    line: &str,
+) -> Result<Vec<u8>, HookError> {
+    let config = Config::parse(bytes).map_err(|e| HookError::config_invalid(path, e))?;
+    let ours = std::env::current_exe()
+        .map_err(|error| HookError::Input(format!("asking where divvy-hook is: {error}")))?;
+    let mut args = vec!["divvy-hook".to_owned(), "report".to_owned()];
+    match keep(injector.run_dir().path(), line) {
+        Some(file) => args.push(file.to_string_lossy().into_owned()),
+        None => args.extend(["--text".to_owned(), line.to_owned()]),
+    }
+    let report = Hook {
+        hook_name: HookName::CreateRuntime,
+        path: ours.to_string_lossy().into_owned(),
+        args,
+        env: Vec::new(),
+        timeout: Some(REPORT_TIMEOUT),
+    };
+    let edits = ContainerEdits { hooks: vec![report], ..ContainerEdits::default() };
+    let origin = Origin { file: ours, scope: Scope::Global };
+    let resolution = Resolution { parts: vec![Part { origin, edits }] };
+    let edited = edit::apply(&config, &resolution, &ThisHost, Options::default())?;
+    Ok(edited.bytes.into_owned())
+}
+
+/// Leaves the text where the report finds it; none when that directory cannot be written, and the
+/// text then goes as an argument.
+fn keep(run_dir: &Path, line: &str) -> Option<PathBuf> {
+    let dir = run_dir.join("errors");
+    match std::fs::create_dir_all(&dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(_) => return None,
+    }
+    // Not absolute, it would be looked for elsewhere.
+    let file = dir.join(format!("{}.txt", std::process::id()));
+    let text = format!("{line}\n");
+    file::replace(&file, text.as_bytes(), 0o644, Durability::Volatile).ok()?;
+    file.is_absolute().then_some(file)
+}

@@ -1,0 +1,114 @@
+//! Annotations that request devices: `cdi.k8s.io/*` by their CDI names, `divvy.dev/claim` by a
+//! claim that was prepared by hand on this host.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use divvy_cdi::{
+    annotation::{self, PREFIX},
+    oci::Config,
+};
+
+use super::{Request, Rules, claim};
+use crate::{
+    error::HookError,
+    log,
+    settings::{Engine, Handler},
+};
+
+/// The annotation that names claims prepared by hand: `[namespace/]name`, several with commas.
+pub const CLAIM: &str = "divvy.dev/claim";
+
+/// CRI-O's key with the annotations of the container, as JSON. The plain keys beside it hold the
+/// pod's as well, which any pod author writes.
+const CRIO: &str = "io.kubernetes.cri-o.Annotations";
+
+/// The first annotation that looks like a request.
+pub(super) fn first(config: &Config<'_>) -> Option<String> {
+    let key = config.annotations().find(|(key, _)| key.starts_with(PREFIX) || key == CLAIM);
+    key.map(|(key, _)| key.into_owned())
+}
+
+/// Adds what the annotations of a pod's container request.
+pub(super) fn of_pod(
+    rules: &Rules<'_>,
+    handler: &Handler,
+    config: &Config<'_>,
+    request: &mut Request,
+) -> Result<(), HookError> {
+    let annotations: Vec<(Cow<'_, str>, Cow<'_, str>)> = match handler.engine {
+        Engine::Crio => of_crio(config)?.into_iter().map(|(k, v)| (k.into(), v.into())).collect(),
+        _ => config.annotations().collect(),
+    };
+    if annotations.iter().any(|(key, _)| key == CLAIM) {
+        let engine = handler.engine;
+        return Err(HookError::Refused {
+            what: format!("annotation {CLAIM:?}"),
+            why: format!(
+                "it does not count with engine {engine} (handler {:?}): the claims of a pod stand \
+                 in its spec",
+                rules.name
+            ),
+        });
+    }
+    // Not allowed, they are left to the engine, which does CDI itself.
+    if handler.annotations { names(&annotations, request) } else { Ok(()) }
+}
+
+/// Adds what the annotations of a container request that a person runs.
+pub(super) fn of_person(
+    rules: &Rules<'_>,
+    handler: &Handler,
+    config: &Config<'_>,
+    request: &mut Request,
+) -> Result<(), HookError> {
+    let Some(key) = first(config) else { return Ok(()) };
+    if !handler.annotations {
+        let before = match handler.engine {
+            Engine::Podman => " (podman 4.6 or newer only: older ones copy them from images)",
+            _ => "",
+        };
+        return Err(HookError::Refused {
+            what: format!("annotation {key:?}"),
+            why: format!(
+                "handler {:?} takes none from annotations: remove it, or set annotations = true in \
+                 {}{before}",
+                rules.name,
+                rules.settings.display()
+            ),
+        });
+    }
+    let annotations: Vec<_> = config.annotations().collect();
+    for (key, value) in annotations.iter().filter(|(key, _)| key == CLAIM) {
+        for name in value.split(',') {
+            claim::by_name(rules, key, name.trim(), request)?;
+        }
+    }
+    names(&annotations, request)
+}
+
+fn names(
+    annotations: &[(Cow<'_, str>, Cow<'_, str>)],
+    request: &mut Request,
+) -> Result<(), HookError> {
+    let pairs = annotations.iter().map(|(key, value)| (key.as_ref(), value.as_ref()));
+    let names = annotation::parse(pairs).map_err(|error| HookError::Invalid {
+        what: error.to_string(),
+        why: std::error::Error::source(&error).map(log::chain).unwrap_or_default(),
+    })?;
+    for name in names {
+        request.name(name);
+    }
+    Ok(())
+}
+
+fn of_crio(config: &Config<'_>) -> Result<BTreeMap<String, String>, HookError> {
+    let Some(json) = config.annotation(CRIO) else { return Ok(BTreeMap::new()) };
+    // `null` is what CRI-O writes where there are none.
+    let read: Result<Option<BTreeMap<String, String>>, _> = serde_json::from_str(&json);
+    match read {
+        Ok(annotations) => Ok(annotations.unwrap_or_default()),
+        Err(error) => {
+            Err(HookError::Invalid { what: format!("annotation {CRIO:?}"), why: error.to_string() })
+        }
+    }
+}

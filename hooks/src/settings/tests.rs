@@ -1,0 +1,69 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Settings, String> {
+    Settings::parse(Path::new("/c.toml"), text.as_bytes()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_empty_file_says_nothing() {
+    assert_eq!(parse("").unwrap(), Settings::default());
+    let absent = Settings::read(Path::new("/nonexistent/config.toml")).unwrap();
+    assert_eq!(absent, Settings::default());
+}
+
+#[test]
+fn the_documented_example_is_valid_and_has_every_key() {
+    let example = include_str!("../../config/config.toml");
+    let settings = parse(example).unwrap();
+    assert!(settings.handlers.contains_key("divvy-runtime"));
+    // Each key is shown, set or as a comment.
+    for key in
+        ["runtimes", "spec_dirs", "run_dir", "log", "engine", "require_record", "annotations"]
+    {
+        assert!(example.contains(&format!("{key} = ")), "{key}");
+    }
+    // And every line that is a comment of a key is valid as a line.
+    let set: String = example
+        .lines()
+        .map(|line| match line.strip_prefix("#") {
+            Some(key) if !key.starts_with(' ') => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let settings = parse(&set).unwrap();
+    assert_eq!(settings.handlers.len(), 6, "{set}");
+}
+
+#[test]
+fn what_pods_bring_is_on_and_what_a_person_brings_is_off() {
+    let text = "handlers.a.engine = 'cri'\nhandlers.b.engine = 'podman'";
+    let handlers = parse(text).unwrap().handlers;
+    assert!(handlers["a"].require_record && handlers["a"].annotations);
+    assert!(!handlers["b"].require_record && !handlers["b"].annotations);
+}
+
+#[test]
+fn an_error_names_the_key_and_the_line() {
+    for (text, says) in [
+        ("run_dir = '/x'\nrun_dri = '/y'", "/c.toml:2: unknown field `run_dri`"),
+        ("[handlers.x]\nengine = 'cri'\nrequired = 1", "/c.toml:3: unknown field `required`"),
+        ("[handlers.x]\nengine = 'kata'", "/c.toml:2: unknown variant `kata`"),
+        ("[handlers.x]\nannotations = true", "missing field `engine`"),
+        ("\nruntimes = '/usr/bin/runc'", "/c.toml:2: invalid type"),
+        ("a = ", "/c.toml:1: "),
+        ("run_dir = '/x'\nrun_dir = '/y'", "/c.toml:2: duplicate key"),
+        ("run_dir = 'x'", "run_dir: \"x\" is no absolute path"),
+        ("runtimes = []", "runtimes is empty"),
+        ("[handlers.x]\nengine = 'ctr'\nruntime = 'runc'", "handlers.x.runtime: "),
+        ("[handlers.x]\nengine = 'ctr'\nrequire_record = true", "handlers.x.require_record: "),
+        ("[handlers.x]\nengine = 'cri'\nenvironment = ['A']", "handlers.x.environment: "),
+        ("[handlers.x]\nengine = 'docker'\nenvironment = ['A=']", "handlers.x.environment: "),
+        ("[handlers.'a/b']\nengine = 'cri'", "no path"),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(says), "{text:?}: {error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+    let error = Settings::parse(Path::new("/c.toml"), b"\n\xff").unwrap_err();
+    assert_eq!(error.to_string(), "configuration /c.toml:2: not UTF-8");
+}

@@ -1,0 +1,90 @@
+//! The low-level runtime is the program that makes the container: runc or crun.
+
+use std::{
+    ffi::OsString,
+    fs::{File, Metadata},
+    io::{self, Read as _},
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{error::HookError, inject::Injector};
+
+const OURSELVES: &str = "/proc/self/exe";
+
+/// Becomes the low-level runtime of the handler, with the same arguments, environment, open files
+/// and working directory. Returns only when that failed.
+pub(super) fn become_runtime(
+    injector: &Injector<'_>,
+    handler: &str,
+    args: &[OsString],
+) -> HookError {
+    let settings = &injector.settings;
+    let candidates = settings.runtimes_of(settings.handlers.get(handler));
+    match choose(candidates, injector.settings_path()) {
+        Ok(runtime) => {
+            let source = Command::new(runtime).args(args).exec();
+            HookError::Exec { runtime: runtime.to_owned(), source }
+        }
+        Err(error) => error,
+    }
+}
+
+/// The first candidate that is there and can run.
+fn choose<'a>(candidates: &'a [PathBuf], settings: &Path) -> Result<&'a Path, HookError> {
+    let mut looked = Vec::new();
+    for candidate in candidates {
+        match program(candidate) {
+            Ok(found) if is_ourselves(candidate, &found) => {
+                let (runtime, settings) = (candidate.clone(), settings.to_owned());
+                return Err(HookError::RuntimeLoop { runtime, settings });
+            }
+            Ok(_) => return Ok(candidate),
+            Err(why) => looked.push(format!("{} ({why})", candidate.display())),
+        }
+    }
+    Err(HookError::RuntimeNotFound { looked: looked.join(", "), settings: settings.to_owned() })
+}
+
+fn program(path: &Path) -> Result<Metadata, String> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err("not a file".to_owned()),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => Err("not executable".to_owned()),
+        Ok(found) => Ok(found),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err("not there".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Executing ourselves would never end. A copy under another name would come back to us, so that
+/// counts as well.
+fn is_ourselves(path: &Path, found: &Metadata) -> bool {
+    let Ok(ours) = std::fs::metadata(OURSELVES) else { return false };
+    if (ours.dev(), ours.ino()) == (found.dev(), found.ino()) {
+        return true;
+    }
+    ours.len() == found.len() && same_bytes(path).unwrap_or(false)
+}
+
+fn same_bytes(path: &Path) -> io::Result<bool> {
+    let (mut ours, mut theirs) = (File::open(OURSELVES)?, File::open(path)?);
+    let (mut a, mut b) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        let count = ours.read(&mut a)?;
+        let Some(theirs_read) = b.get_mut(..count) else { return Ok(false) };
+        theirs.read_exact(theirs_read)?;
+        if a.get(..count) != b.get(..count) {
+            return Ok(false);
+        }
+        if count == 0 {
+            return Ok(true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

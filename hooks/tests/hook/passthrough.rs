@@ -1,0 +1,116 @@
+//! Whatever is not a creation reaches the low-level runtime unchanged.
+
+use std::{ffi::OsString, os::unix::ffi::OsStringExt as _, process::Command};
+
+use crate::support::{HOOK, Host};
+
+/// Calls that were recorded with engines, creations of a request-free bundle among them.
+const LINES: [&str; 16] = [
+    "--root /r --log @/log.json --log-format json start ID",
+    "--root /r --log @/log.json --log-format json --systemd-cgroup create --bundle @/bundle \
+     --pid-file @/bundle/init.pid ID",
+    "--debug --root /r --log @/l --log-format json delete --force ID",
+    "--root /r kill --all ID 9",
+    "--root /r exec --process /f --pid-file create ID",
+    "--root /r update --resources=- ID",
+    "--root /r events --stats ID",
+    "--root /r ps --format json ID",
+    "--root=/run/x --systemd-cgroup create --bundle @/bundle --pid-file F ID",
+    "--root /run/x state ID",
+    "--log-format=json --log @/l --cgroup-manager cgroupfs create --bundle=@/bundle ID",
+    "restore --bundle /nonexistent ID",
+    "features",
+    "--version",
+    "run -b @/bundle create",
+    "start create",
+];
+
+#[test]
+fn the_runtime_cannot_tell_the_shim_from_the_engine() {
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'ctr'");
+    let config = host.bundle("containerd", |_| {});
+    for line in LINES {
+        let words: Vec<String> = line.split_whitespace().map(|word| host.word(word)).collect();
+        let bare = host.call(Command::new(host.path("runtime")).args(&words), b"{\"cpu\":{}}");
+        let bare_seen = host.seen().unwrap();
+        let mut args = vec!["runtime".to_owned()];
+        args.extend(words);
+        let shim = host.hook(&args, b"{\"cpu\":{}}");
+        assert_eq!(host.seen().unwrap(), bare_seen, "{line}");
+        assert_eq!((shim.status, &shim.stdout), (bare.status, &bare.stdout), "{line}");
+        assert_eq!((shim.status, &shim.stderr), (7, &bare.stderr), "{line}");
+        assert!(!host.path("log.json").exists(), "{line}");
+    }
+    assert_eq!(host.read("bundle/config.json"), config);
+}
+
+#[test]
+fn open_files_and_odd_arguments_survive() {
+    let host = Host::new("");
+    let line = format!("exec 3</dev/null 5>&1; exec {HOOK} \"$@\"");
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &line, "sh", "--config"]).arg(host.path("config.toml")).arg("runtime");
+    let odd = OsString::from_vec(b"\xff\xfe\n \"'$".to_vec());
+    command.args([odd.clone(), "".into(), "start".into()]);
+    assert_eq!(host.call(&mut command, b"").status, 7);
+    let seen = host.seen().unwrap();
+    assert_eq!(seen.files, "0\n1\n2\n3\n5\n");
+    assert_eq!(seen.args, b"\xff\xfe\n \"'$\0\0start\0");
+}
+
+#[test]
+fn a_broken_configuration_stops_nobody_who_needs_none() {
+    // The built-in candidates are those of this machine, so the call may fail in the runtime, but
+    // never for the configuration.
+    for broken in ["run_dri = '/x'", "\u{0}", "handlers = 7", "runtimes = ['runc']"] {
+        let host = Host::new("");
+        host.write("config.toml", broken);
+        for line in ["--version", "state nonexistent-divvy-test"] {
+            let outcome = host.shim(line);
+            assert!(!outcome.stderr.contains("config.toml"), "{broken}: {}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_runtime_that_is_not_there_is_an_error_with_what_was_looked_at() {
+    let host = Host::new("");
+    let settings = host.settings("").replace("/runtime\"", "/absent\"");
+    host.write("config.toml", &settings);
+    let outcome = host.shim("--log @/log.json --log-format json start ID");
+    let line = outcome.error("RUNTIME-NOT-FOUND");
+    assert!(line.contains("/absent (not there)") && line.contains("config.toml"), "{line}");
+    let entry: serde_json::Value = serde_json::from_str(&host.read("log.json")).unwrap();
+    assert_eq!(entry["msg"], line);
+}
+
+#[test]
+fn we_never_execute_ourselves() {
+    let host = Host::new("");
+    for runtime in [HOOK.to_owned(), host.word("@/copy"), host.word("@/link")] {
+        if runtime.ends_with("/copy") {
+            std::fs::copy(HOOK, &runtime).unwrap();
+        }
+        if runtime.ends_with("/link") {
+            std::os::unix::fs::symlink(HOOK, &runtime).unwrap();
+        }
+        host.write("config.toml", &format!("runtimes = [{runtime:?}]"));
+        let line = host.shim("start ID").error("RUNTIME-LOOP").to_owned();
+        assert!(line.contains(&runtime), "{line}");
+    }
+}
+
+#[test]
+fn usage_and_version() {
+    let host = Host::new("");
+    for (args, status) in [
+        (&["--version"][..], 0),
+        (&["--help"], 0),
+        (&[], 2),
+        (&["bogus"], 2),
+        (&["precreate", "more"], 2),
+        (&["--config"], 2),
+    ] {
+        assert_eq!(host.hook(args, b"").status, status, "{args:?}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Inputs that must not count, and files that must not be trusted.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt as _, symlink},
+    process::Command,
+};
+
+use divvy_hook::record::Origin;
+
+use crate::support::{HOOK, Host, annotate, has_device, spec};
+
+const LINE: &str = "create --bundle @/bundle ID";
+
+/// podman 4.3.1 copies the annotations of an image's manifest into the config.
+#[test]
+fn an_image_with_annotations_gets_no_device_from_podman() {
+    for key in ["cdi.k8s.io/evil", "divvy.dev/claim"] {
+        let host = Host::new("[handlers.divvy-runtime]\nengine = 'podman'");
+        host.prepare_claim(Origin::Local, "mine");
+        let value = if key.starts_with("cdi") { crate::support::DEVICE } else { "mine" };
+        let config = host.bundle("podman", |config| annotate(config, key, value));
+        let line = host.shim(LINE).error("REQUEST-REFUSED").to_owned();
+        assert!(line.contains(key) && line.contains("annotations = true"), "{line}");
+        assert_eq!(host.read("bundle/config.json"), config);
+    }
+}
+
+#[test]
+fn a_claim_of_a_pod_is_not_reachable_by_name() {
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'ctr'\nannotations = true");
+    host.prepare_claim(Origin::Api, "theirs");
+    for name in ["theirs", "default/theirs", "u-1", "../claims/u-1", "default/../default/theirs"] {
+        host.bundle("ctr", |config| annotate(config, "divvy.dev/claim", name));
+        let outcome = host.shim(LINE);
+        assert_eq!(outcome.status, 1, "{name}: {}", outcome.stderr);
+        assert!(!has_device(&host.config()), "{name}");
+    }
+}
+
+#[test]
+fn a_pods_annotations_do_not_count_with_crio() {
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'crio'\nrequire_record = false");
+    host.spec("v.json", &spec("v.com/gpu", "0", "GPU=0"));
+    host.bundle("crio", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
+    assert_eq!(host.shim(LINE).status, 7);
+    assert!(!has_device(&host.config()));
+}
+
+#[test]
+fn a_key_hidden_by_escapes_is_still_a_request() {
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'ctr'\nannotations = true");
+    host.spec("v.json", &spec("v.com/gpu", "0", "GPU=0"));
+    for hidden in ["cdi.k8s.io\\/x", "\\u0063di.k8s.io/x", "cdi.k8s.io\\u002Fx"] {
+        let config = host.bundle("ctr", |config| annotate(config, "KEY", "v.com/gpu=0"));
+        host.write("bundle/config.json", &config.replace("KEY", hidden));
+        assert_eq!(host.shim(LINE).status, 7);
+        assert!(has_device(&host.config()), "{hidden}");
+    }
+}
+
+#[test]
+fn a_handler_that_is_not_declared_takes_no_request() {
+    let host = Host::new("");
+    host.bundle("ctr", |_| {});
+    assert_eq!(host.shim(LINE).status, 7);
+    host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
+    let line = host.shim(LINE).error("CONFIG").to_owned();
+    assert!(line.contains("[handlers.divvy-runtime]"), "{line}");
+    // The installed name is the handler.
+    let link = host.path("divvy-elsewhere");
+    symlink(HOOK, &link).unwrap();
+    let mut command = Command::new(&link);
+    command.args(["create", "--bundle"]).arg(host.path("bundle")).arg("ID");
+    let outcome = host.call(&mut command, b"");
+    let line = outcome.error("CONFIG");
+    assert!(line.contains("[handlers.divvy-elsewhere]"), "{line}");
+}
+
+#[test]
+fn a_broken_configuration_is_closed_for_requests() {
+    let host = Host::new("");
+    host.write("config.toml", "[handlers.divvy-runtime]\nengine = 'ctr'\nanotations = true\n");
+    let config = host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
+    let line = host.shim(LINE).error("CONFIG").to_owned();
+    assert!(line.contains("config.toml:3: unknown field `anotations`"), "{line}");
+    assert_eq!(host.read("bundle/config.json"), config);
+}
+
+#[test]
+fn files_that_others_can_write_are_refused_by_name() {
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'cri'");
+    host.prepare_pod("p-1");
+    let config = host.bundle("containerd", |_| {});
+    for (path, mode) in [
+        ("run", 0o777),
+        ("run/pods", 0o757),
+        ("run/pods/p-1.json", 0o666),
+        ("cdi/claim.json", 0o646),
+        ("config.toml", 0o666),
+    ] {
+        let path = host.path(path);
+        let before = fs::metadata(&path).unwrap().permissions();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let line = host.shim(LINE).error("UNTRUSTED").to_owned();
+        assert!(line.contains(path.to_str().unwrap()), "{line}");
+        assert!(line.contains("everybody can write it"), "{line}");
+        assert_eq!(host.read("bundle/config.json"), config);
+        fs::set_permissions(&path, before).unwrap();
+    }
+    assert_eq!(host.shim(LINE).status, 7);
+    assert!(has_device(&host.config()));
+}
+
+#[test]
+fn files_of_another_user_are_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'cri'");
+    host.prepare_pod("p-1");
+    host.bundle("containerd", |_| {});
+    for path in ["run/pods/p-1.json", "cdi/claim.json", "run/pods"] {
+        let path = host.path(path);
+        std::os::unix::fs::chown(&path, Some(1234), None).unwrap();
+        let line = host.shim(LINE).error("UNTRUSTED").to_owned();
+        assert!(line.contains(path.to_str().unwrap()) && line.contains("1234"), "{line}");
+        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+    }
+}
