@@ -41,6 +41,8 @@ pub struct Injector<'a> {
     /// What is wrong with the file, said when the settings are needed.
     broken: Option<SettingsError>,
     run_dir: RunDir,
+    /// Where records are as well, if the broken file says so.
+    salvaged: Option<RunDir>,
 }
 
 // === impl Injector ===
@@ -53,7 +55,11 @@ impl<'a> Injector<'a> {
             Err(error) => (Settings::default(), Some(error)),
         };
         let run_dir = RunDir::new(process.run_dir(&settings));
-        let injector = Self { process, settings, broken, run_dir };
+        let salvaged = match broken {
+            Some(_) => Settings::salvage_run_dir(&process.settings).map(RunDir::new),
+            None => None,
+        };
+        let injector = Self { process, settings, broken, run_dir, salvaged };
         if let Some(error) = &injector.broken {
             let code = error.code();
             injector.note(&format!("{code}: {}; going on without it", log::chain(error)));
@@ -93,6 +99,7 @@ impl<'a> Injector<'a> {
             handler: self.settings.handlers.get(handler),
             settings: &self.process.settings,
             run_dir: &self.run_dir,
+            salvaged: self.salvaged.as_ref(),
         };
         if !request::may_request(bytes, &rules)? {
             return Ok(Cow::Borrowed(bytes));

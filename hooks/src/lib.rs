@@ -1,3 +1,112 @@
 //! What runs as each container is created, and what the node side shares with it.
+//!
+//! ```text
+//! engine ─ shim ─▶ request (record · annotations · env) ─ inject ─▶ config.json ─▶ runc · crun
+//! ```
+//!
+//! One binary with several faces, chosen by the name it is installed as or by its first argument:
+//! [`shim`] in the place of an OCI runtime, [`precreate`] for podman and buildah, [`report`] and
+//! [`verify`] as `createRuntime` hooks. Nothing is requested most of the time, so that way is
+//! short: no parse, no write, and the low-level runtime takes the process over.
 
+pub mod alloc;
+pub mod error;
+pub mod inject;
+pub mod log;
+pub mod precreate;
 pub mod record;
+pub mod report;
+pub mod request;
+pub mod settings;
+pub mod shim;
+pub mod verify;
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::Path,
+    process::ExitCode,
+};
+
+use inject::Process;
+
+/// The name under which the first argument chooses the face.
+const NAME: &str = "divvy-hook";
+
+/// The handler of `divvy-hook runtime`, and of `verify` when none is named.
+pub const HANDLER: &str = "divvy-runtime";
+
+const HELP: &str = "\
+Gives containers the devices they were allocated, as each container is created.
+
+usage: divvy-hook [--config FILE] runtime RUNTIME-ARGUMENTS…
+       divvy-hook [--config FILE] precreate < CONFIG > CONFIG
+       divvy-hook [--config FILE] verify [HANDLER] < STATE
+       divvy-hook report FILE | --text TEXT
+       divvy-hook --version | --help
+
+runtime    stands in the place of runc or crun: edits the config of a container that is created,
+           then becomes the low-level runtime. So does any other name it is installed as, for
+           example divvy-runtime: the name is the handler that the configuration declares.
+precreate  the filter that podman and buildah call (oci-hooks stage precreate).
+verify     a createRuntime hook: fails when the container lacks what it requests.
+report     a createRuntime hook: says why precreate failed.
+
+configuration: /etc/divvy/config.toml
+exit: 0 ok · 1 failure, said on standard error · 2 usage";
+
+/// Does what the command line says. `args` is all of it, the program's name first.
+pub fn run(process: Process, args: &[OsString]) -> ExitCode {
+    let (name, args) = args.split_first().map_or((OsStr::new(NAME), args), |(name, args)| {
+        let path = Path::new(name.as_os_str());
+        (path.file_name().unwrap_or(OsStr::new(NAME)), args)
+    });
+    if name == NAME {
+        face(process, args)
+    } else {
+        shim::run(&process, &name.to_string_lossy(), args);
+        ExitCode::FAILURE
+    }
+}
+
+fn face(mut process: Process, mut args: &[OsString]) -> ExitCode {
+    if let [flag, path, rest @ ..] = args
+        && flag == "--config"
+    {
+        process.settings = path.into();
+        args = rest;
+    }
+    let Some((face, rest)) = args.split_first() else { return usage("what to do is missing") };
+    let outcome = |done: bool| if done { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    match (face.to_str().unwrap_or_default(), rest) {
+        ("runtime", rest) => {
+            shim::run(&process, HANDLER, rest);
+            ExitCode::FAILURE
+        }
+        ("precreate", []) => outcome(precreate::run(&process, io::stdin(), io::stdout())),
+        ("verify", []) => outcome(verify::run(&process, HANDLER, io::stdin())),
+        ("verify", [handler]) => {
+            outcome(verify::run(&process, &handler.to_string_lossy(), io::stdin()))
+        }
+        ("report", rest) => {
+            report::run(&process, rest);
+            ExitCode::FAILURE
+        }
+        ("--help" | "-h" | "help", _) => say(HELP),
+        ("--version" | "-V", _) => say(concat!("divvy-hook ", env!("CARGO_PKG_VERSION"))),
+        _ => usage(&format!("{} is not understood", face.to_string_lossy())),
+    }
+}
+
+fn say(text: &str) -> ExitCode {
+    use io::Write as _;
+    match writeln!(io::stdout(), "{text}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn usage(why: &str) -> ExitCode {
+    log::tell_person(&log::one_line(&format!("divvy-hook: {why}; see divvy-hook --help")));
+    ExitCode::from(2)
+}

@@ -39,7 +39,8 @@ pub fn run(process: &Process, input: impl Read, output: impl Write) -> bool {
     match filter(&mut injector, input, output) {
         Ok(()) => true,
         Err(error) => {
-            let line = say(&injector, &error);
+            let line = log::one_line(&format!("divvy: {}", log::chain(&error)));
+            injector.note(&format!("{HANDLER}: {line}"));
             log::tell_person(&line);
             false
         }
@@ -56,20 +57,16 @@ fn filter(
     let edited = match injector.inject(HANDLER, path, &bytes) {
         Ok(edited) => edited,
         Err(error) => {
+            let line = log::one_line(&format!("divvy: {}", log::chain(&error)));
+            let failing = failing(injector, path, &bytes, &line)?;
+            injector.note(&format!("{HANDLER}: {line}"));
             // podman shows this one only in its debug log.
-            let line = say(injector, &error);
             log::tell_person(&line);
-            Cow::Owned(failing(injector, path, &bytes, &line)?)
+            Cow::Owned(failing)
         }
     };
     let write = |error: io::Error| HookError::Input(format!("writing standard output: {error}"));
     output.write_all(&edited).and_then(|()| output.flush()).map_err(write)
-}
-
-fn say(injector: &Injector<'_>, error: &HookError) -> String {
-    let line = log::one_line(&format!("divvy: {}", log::chain(error)));
-    injector.note(&format!("{HANDLER}: {line}"));
-    line
 }
 
 fn read(input: impl Read) -> Result<Vec<u8>, HookError> {

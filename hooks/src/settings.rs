@@ -147,6 +147,19 @@ impl Settings {
         Self::check(file).map_err(|why| invalid(None, why))
     }
 
+    /// The run directory that a file seems to name which cannot be used: a record there is a
+    /// request still, and then the container must not start without its devices.
+    pub fn salvage_run_dir(path: &Path) -> Option<PathBuf> {
+        let bytes = file::read(path, MAX_BYTES, &Trust::Any).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        text.lines().find_map(|line| {
+            let value = line.trim().strip_prefix("run_dir")?.trim_start().strip_prefix('=')?;
+            let (quote, value) = value.trim_start().split_at_checked(1)?;
+            let (dir, _) = value.split_once(quote)?;
+            Some(PathBuf::from(dir)).filter(|dir| dir.is_absolute())
+        })
+    }
+
     /// The candidates for the low-level runtime of a handler.
     pub fn runtimes_of<'a>(&'a self, handler: Option<&'a Handler>) -> &'a [PathBuf] {
         match handler.and_then(|handler| handler.runtime.as_ref()) {

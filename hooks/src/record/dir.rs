@@ -110,10 +110,9 @@ impl RunDir {
         let link = of_namespace.join(name);
         let Some(uid) = link_uid(&link)? else { return Ok(None) };
         let Some(claim) = self.claim(&uid)? else { return Ok(None) };
-        let path = || self.path.join(ClaimRecord::DIR).join(format!("{uid}.json"));
         let misplaced = |what, found: &str, wanted: &str| {
             let (found, wanted) = (found.to_owned(), wanted.to_owned());
-            Err(RecordError::Misplaced { path: path(), what, found, wanted })
+            Err(RecordError::Misplaced { path: self.claim_path(&uid), what, found, wanted })
         };
         if claim.origin != Origin::Local {
             return misplaced("origin", "api", "local");
@@ -179,6 +178,32 @@ impl RunDir {
     /// Every variant of [`RecordError`].
     pub fn pod(&self, uid: &str) -> Result<Option<PodRecord>, RecordError> {
         self.read(uid)
+    }
+
+    /// Whether there is a record of the pod, without reading it.
+    ///
+    /// # Errors
+    /// [`RecordError::Name`], and [`RecordError::File`] when a directory is not trusted.
+    pub fn has_pod(&self, uid: &str) -> Result<bool, RecordError> {
+        let path = self.place::<PodRecord>(uid)?;
+        if !self.trusted(&self.path)? || !self.trusted(&self.path.join(PodRecord::DIR))? {
+            return Ok(false);
+        }
+        match fs::access(&path, fs::Access::EXISTS) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(failed(&path, "read", errno)),
+        }
+    }
+
+    /// Where the record of a claim is, for messages.
+    pub fn claim_path(&self, uid: &str) -> PathBuf {
+        self.path.join(ClaimRecord::DIR).join(format!("{uid}.json"))
+    }
+
+    /// Where the record of a pod is, for messages.
+    pub fn pod_path(&self, uid: &str) -> PathBuf {
+        self.path.join(PodRecord::DIR).join(format!("{uid}.json"))
     }
 
     fn read<R: Record>(&self, uid: &str) -> Result<Option<R>, RecordError> {

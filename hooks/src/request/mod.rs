@@ -62,6 +62,8 @@ pub struct Rules<'a> {
     pub settings: &'a Path,
     /// The records.
     pub run_dir: &'a RunDir,
+    /// Where records are as well, if broken settings say so.
+    pub salvaged: Option<&'a RunDir>,
 }
 
 // === impl Rules ===
@@ -134,6 +136,10 @@ impl Rules<'_> {
         }
     }
 
+    fn run_dirs(&self) -> impl Iterator<Item = &RunDir> {
+        [Some(self.run_dir), self.salvaged].into_iter().flatten()
+    }
+
     /// What looks like a request, whoever the engine is.
     fn sign(&self, config: &Config<'_>) -> Result<Option<String>, RecordError> {
         if let Some(key) = annotations::first(config) {
@@ -141,9 +147,11 @@ impl Rules<'_> {
         }
         for pod in [pod::Pod::of_cri(config), pod::Pod::of_crio(config).ok().flatten()] {
             let Some(pod) = pod.filter(|pod| !pod.sandbox) else { continue };
-            let Some(record) = self.run_dir.pod(&pod.uid)? else { continue };
-            if record.containers.contains_key(&pod.container) {
-                return Ok(Some(format!("the record of {pod}")));
+            for run_dir in self.run_dirs() {
+                let Some(record) = run_dir.pod(&pod.uid)? else { continue };
+                if record.containers.contains_key(&pod.container) {
+                    return Ok(Some(format!("the record of {pod}")));
+                }
             }
         }
         Ok(None)

@@ -118,13 +118,13 @@ fn a_spec_or_configuration_that_is_no_file() {
         make(&host.path("cdi/claim.json"));
         host.shim(LINE).error("UNREADABLE");
     }
-    host.prepare_pod("p-1");
     for make in [fifo, huge, endless] {
         make(&host.path("config.toml"));
         // Nothing that needs the configuration is let through.
-        let outcome = host.shim(LINE);
-        assert_ne!(outcome.status, 0);
-        assert!(!has_device(&host.config()));
+        let config = host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/c=d"));
+        let line = host.shim(LINE).error("CONFIG").to_owned();
+        assert!(line.contains("config.toml"), "{line}");
+        assert_eq!(host.read("bundle/config.json"), config);
     }
 }
 

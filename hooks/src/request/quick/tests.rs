@@ -57,7 +57,13 @@ fn no_escape_hides_a_request() {
     let run_dir = RunDir::new("/nonexistent");
     let may = |name: &str, text: &str| {
         let handler = settings.handlers.get(name);
-        let rules = Rules { name, handler, settings: Path::new("/c.toml"), run_dir: &run_dir };
+        let rules = Rules {
+            name,
+            handler,
+            settings: Path::new("/c.toml"),
+            run_dir: &run_dir,
+            salvaged: None,
+        };
         may_request(text.as_bytes(), &rules).unwrap()
     };
     for text in [
