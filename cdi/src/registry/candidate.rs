@@ -4,7 +4,7 @@
 //! them. A file is passed over only when its text proves that a parse would not find the device;
 //! at any doubt it is a candidate. `lookup_equals_a_full_scan` holds the two to each other.
 
-use memchr::{memchr3, memmem};
+use memchr::{memchr2, memmem};
 
 use crate::name::QualifiedName;
 
@@ -19,8 +19,6 @@ pub(crate) struct Wanted<'n> {
 struct Kind<'n> {
     kind: &'n str,
     devices: Vec<&'n str>,
-    /// One of the devices has a name that YAML may write in another way: 8 is also `010`.
-    writable_otherwise: bool,
 }
 
 /// What the text of a file says.
@@ -41,17 +39,9 @@ impl<'n> Wanted<'n> {
         let mut kinds: Vec<Kind<'n>> = Vec::new();
         for name in names {
             let index = kinds.iter().position(|known| known.kind == name.kind());
-            let device = name.device();
-            let writable_otherwise = is_writable_otherwise(device);
             match index.and_then(|index| kinds.get_mut(index)) {
-                Some(known) => {
-                    known.devices.push(device);
-                    known.writable_otherwise |= writable_otherwise;
-                }
-                None => {
-                    let devices = vec![device];
-                    kinds.push(Kind { kind: name.kind(), devices, writable_otherwise });
-                }
+                Some(known) => known.devices.push(name.device()),
+                None => kinds.push(Kind { kind: name.kind(), devices: vec![name.device()] }),
             }
         }
         for kind in &mut kinds {
@@ -78,10 +68,9 @@ impl<'n> Wanted<'n> {
 
     /// True unless the value of every key `name` is known to be another one.
     fn may_define(&self, bytes: &[u8], kinds: &[&Kind<'_>]) -> bool {
-        // Escapes, aliases and tags can write a key or a name without its letters.
-        if kinds.iter().any(|kind| kind.writable_otherwise)
-            || memchr3(b'\\', b'*', b'!', bytes).is_some()
-        {
+        // Escapes and aliases can write a key or a name without its letters. Nothing else can: an
+        // unquoted number or truth value counts by its spelling.
+        if memchr2(b'\\', b'*', bytes).is_some() {
             return true;
         }
         let is_wanted = |name: &[u8]| {
@@ -134,12 +123,6 @@ fn run(bytes: &[u8]) -> &[u8] {
     let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(byte);
     let end = bytes.iter().position(|byte| !is_of_name(byte)).unwrap_or(bytes.len());
     bytes.get(..end).unwrap_or_default()
-}
-
-/// True for a text that YAML gives to other texts as well: numbers, truth values, times.
-fn is_writable_otherwise(device: &str) -> bool {
-    device.bytes().all(|byte| b"0123456789.eE+-:TZ".contains(&byte))
-        || ["true", "false", "null", "nan", "inf"].iter().any(|x| device.eq_ignore_ascii_case(x))
 }
 
 /// The document's kind, when it stands where generators put it: first, or right behind the

@@ -109,16 +109,21 @@ pub fn lookup(
     if names.is_empty() {
         return Ok(Resolution::default());
     }
+    match quick(dirs, names, trust) {
+        Some(resolution) => Ok(resolution),
+        None => resolve(&Registry::scan(dirs, trust), names),
+    }
+}
+
+/// [`lookup`] when all goes well.
+fn quick(dirs: &[PathBuf], names: &[QualifiedName], trust: &Trust) -> Option<Resolution> {
     let wanted = Wanted::new(names);
     let mut specs: Vec<SpecFile> = Vec::new();
     let mut buffer = Vec::new();
     registry::walk(dirs, trust, |listed| {
         specs.extend(read_candidate(listed, &wanted, trust, &mut buffer));
     });
-    match take(&mut specs, names) {
-        Some(resolution) => Ok(resolution),
-        None => resolve(&Registry::scan(dirs, trust), names),
-    }
+    take(&mut specs, names)
 }
 
 /// Resolves `names` in one file, which something else has found to be the right one.

@@ -1,3 +1,5 @@
+mod equal;
+
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use super::{Resolution, Scope, from_spec, lookup, resolve};
