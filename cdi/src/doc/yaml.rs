@@ -104,6 +104,10 @@ impl<'a> Offsets<'a> {
         Self { text, shift, marks }
     }
 
+    fn is_end(&self, mark: &Marker) -> bool {
+        self.byte(mark) as usize == self.text.len() + self.shift
+    }
+
     fn byte(&self, mark: &Marker) -> u32 {
         let at = if self.marks.is_empty() {
             mark.index()
@@ -144,6 +148,7 @@ impl<'a> Builder<'a> {
         let at = self.offsets.byte(&span.start);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
+                let text = self.without_end(text, style, &span);
                 self.scalar(at, text, style, anchor, tag.as_deref())
             }
             Event::SequenceStart(anchor, tag) => {
@@ -163,6 +168,17 @@ impl<'a> Builder<'a> {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => {
                 Ok(())
             }
+        }
+    }
+
+    /// The parser ends a block scalar in a line feed that a file without one at its end lacks.
+    fn without_end(&self, text: Cow<'a, str>, style: ScalarStyle, span: &Span) -> Cow<'a, str> {
+        let file = self.offsets.text;
+        let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        let is_last = is_block && !file.ends_with('\n') && self.offsets.is_end(&span.end);
+        match text.strip_suffix('\n') {
+            Some(shorter) if is_last => Cow::Owned(shorter.to_owned()),
+            _ => text,
         }
     }
 

@@ -84,6 +84,16 @@ pub enum EditErrorKind {
         /// What is there instead.
         found: String,
     },
+    /// One network interface is asked for by two devices.
+    #[error("network interface {interface:?} is asked for twice, as {first:?} and {second:?}")]
+    NetTwice {
+        /// The interface on the host.
+        interface: String,
+        /// A name in the container.
+        first: String,
+        /// The other one.
+        second: String,
+    },
     /// Two network interfaces would get one name in the container.
     #[error("network interfaces {first:?} and {second:?} would both be {name:?} in the container")]
     NetName {
@@ -121,7 +131,7 @@ impl EditErrorKind {
             Self::UsernsMode { .. } => "USERNS-MODE",
             Self::MountSource { .. } => "MOUNT-SOURCE",
             Self::HookMissing { .. } => "HOOK-MISSING",
-            Self::NetName { .. } => "CONFLICT",
+            Self::NetTwice { .. } | Self::NetName { .. } => "CONFLICT",
         }
     }
 
@@ -136,7 +146,7 @@ impl EditErrorKind {
                 "install what is missing, or write the spec again after a driver update"
             }
             Self::HookMissing { .. } => "install the hook, or write the spec again",
-            Self::NetName { .. } => "request only one of them",
+            Self::NetTwice { .. } | Self::NetName { .. } => "request only one of them",
         }
     }
 }

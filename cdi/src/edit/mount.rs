@@ -5,14 +5,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     What,
     draft::{Draft, Entries, Holder, push_list},
 };
 use crate::{
-    oci::push_string,
+    oci::{Config, Slot, Span, push_string},
     resolve::{Origin, Resolution},
     spec::Mount,
 };
@@ -52,7 +52,7 @@ pub(super) fn apply<'a>(
     resolution: &'a Resolution,
     binds: Vec<Wanted<'a>>,
 ) {
-    let id_mapped = draft.config.has_user_namespace();
+    let id_mapped = is_id_mapped(draft.config);
     let of_parts = resolution.parts.iter().flat_map(|part| {
         part.edits.mounts.iter().map(|mount| wanted(mount, &part.origin, id_mapped))
     });
@@ -117,6 +117,18 @@ fn wanted<'a>(mount: &'a Mount, origin: &'a Origin, id_mapped: bool) -> Wanted<'
         options.extend(id_mapping(kind, &options));
     }
     Wanted { origin, destination: &mount.container_path, source: &mount.host_path, kind, options }
+}
+
+/// True with a user namespace and both its mappings: runc refuses an id-mapped mount without one
+/// of them, as in a namespace that is joined.
+fn is_id_mapped(config: &Config<'_>) -> bool {
+    let some = |slot: &Slot<Span>| {
+        let list =
+            slot.there().map(|span| serde_json::from_str::<Vec<IgnoredAny>>(config.raw(*span)));
+        list.is_some_and(|list| list.is_ok_and(|list| !list.is_empty()))
+    };
+    let linux = config.layout().linux.there().filter(|linux| linux.user_namespace);
+    linux.is_some_and(|linux| some(&linux.uid_mappings) && some(&linux.gid_mappings))
 }
 
 /// The option by which a bind mount's owners are those of the user namespace.

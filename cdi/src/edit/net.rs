@@ -48,9 +48,13 @@ pub(super) fn apply<'a>(
         for net in &part.edits.net_devices {
             let host = net.host_interface_name.as_str();
             let interface = interfaces.entry(Cow::Borrowed(host)).or_default();
-            if interface.wanted.replace((&net.name, &part.origin)).is_none() {
-                order.push(host);
+            // Go refuses this too, whatever the names.
+            if let Some((first, _)) = interface.wanted.replace((&net.name, &part.origin)) {
+                let (first, second) = (first.to_owned(), net.name.clone());
+                let kind = EditErrorKind::NetTwice { interface: host.to_owned(), first, second };
+                return Err(EditError::new(&part.origin, kind));
             }
+            order.push(host);
         }
     }
     check_names(&interfaces)?;
