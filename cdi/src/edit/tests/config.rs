@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{UNCHECKED, changes, edit, edit_with, host, is_oci, minimal, refusal, resolution};
+use super::{UNCHECKED, changes, edit, edit_with, host, minimal, refusal, resolution};
 
 #[test]
 fn a_variable_is_replaced_in_its_place_and_a_new_one_is_appended() {
@@ -166,16 +166,18 @@ fn an_interface_has_one_name_and_a_name_one_interface() {
             "/linux/netDevices/e~1~04 added by device \"d\" of /etc/cdi/v.yaml",
         ]
     );
-    // The later word counts for one interface.
+    // One interface for two devices.
     let both = resolution(
         "{netDevices: [{hostInterfaceName: eth1, name: e9}]}",
         "{netDevices: [{hostInterfaceName: eth1, name: e0}]}",
     );
     let text = minimal().to_string();
     let parsed = crate::oci::Config::parse(text.as_bytes()).unwrap();
-    let edited = super::apply(&parsed, &both, &host(&[]), UNCHECKED).unwrap();
-    is_oci(std::str::from_utf8(&edited.bytes).unwrap());
-    assert!(String::from_utf8(edited.bytes.to_vec()).unwrap().contains(r#""eth1":{"name":"e9"}"#));
+    let error = super::apply(&parsed, &both, &host(&[]), UNCHECKED).unwrap_err();
+    assert!(
+        error.to_string().starts_with("CONFLICT: network interface \"eth1\" is asked"),
+        "{error}"
+    );
     // Two interfaces of one name: among the new ones, with an old one, with one that keeps its own.
     for (there, wanted) in
         [(json!({}), "e0"), (json!({"eth9": {"name": "e0"}}), "e0"), (json!({"eth9": {}}), "eth9")]

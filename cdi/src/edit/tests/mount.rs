@@ -91,7 +91,9 @@ fn a_mount_that_is_there_stays_where_it_is() {
 #[test]
 fn bind_mounts_are_id_mapped_in_a_user_namespace() {
     let mut config = minimal();
-    config["linux"] = json!({"namespaces": [{"type": "user"}]});
+    let map = json!([{"containerID": 0, "hostID": 100_000, "size": 65536}]);
+    config["linux"] =
+        json!({"namespaces": [{"type": "user"}], "uidMappings": map, "gidMappings": map});
     let options = |config: &Value, mount: &str| {
         let found =
             edit(config, &format!("{{mounts: [{{hostPath: /h, containerPath: /c, {mount}}}]}}"));
@@ -109,10 +111,11 @@ fn bind_mounts_are_id_mapped_in_a_user_namespace() {
         ("options: [rbind, idmap]", json!(["rbind", "idmap"])),
     ] {
         assert_eq!(options(&config, mount), expected, "{mount}");
-        if mount == "type: bind" {
-            assert_eq!(options(&minimal(), mount), Value::Null);
-        }
     }
+    assert_eq!(options(&minimal(), "type: bind"), Value::Null);
+    // A namespace that is joined has no mappings here, and runc would refuse the option.
+    config["linux"]["uidMappings"] = json!([]);
+    assert_eq!(options(&config, "type: bind"), Value::Null);
 }
 
 #[test]
