@@ -174,8 +174,7 @@ impl<'a> Reader<'a> {
         if !self.here().is_ascii_alphabetic() {
             return None;
         }
-        let is_word = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'/' | b'-');
-        let end = self.find(self.at, |c| !is_word(c));
+        let end = self.find(self.at, |c| !WORD.get(usize::from(c)).is_some_and(|is| *is));
         let is_key = self.byte(end) == b':' && matches!(self.byte(end + 1), b' ' | b'\n' | 0);
         (is_key && end - self.at <= 256).then_some(end)
     }
@@ -233,6 +232,20 @@ impl<'a> Reader<'a> {
         Some(scalar::resolve(Cow::Borrowed(text)))
     }
 }
+
+/// The bytes that keys are made of.
+static WORD: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut c = 0_u8;
+    while c < 128 {
+        #[allow(clippy::indexing_slicing, reason = "the compiler checks a constant")]
+        {
+            table[c as usize] = c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'/' | b'-');
+        }
+        c += 1;
+    }
+    table
+};
 
 fn offset(at: usize) -> Option<u32> {
     u32::try_from(at).ok()

@@ -28,6 +28,9 @@ pub(super) fn resolve(text: Cow<'_, str>) -> Value<'_> {
 /// The whole number that a [`Value::Number`] spells: decimal, `0x`, `0o` or a leading `0` (octal),
 /// `0b`, underscores anywhere, or a float without fraction. `None` for anything else.
 pub(super) fn integer(text: &str) -> Option<i128> {
+    if is_decimal(text) {
+        return text.parse::<u64>().ok().map(i128::from);
+    }
     let plain = without_underscores(text);
     if let Some(number) = int(&plain) {
         return Some(number);
@@ -40,6 +43,12 @@ pub(super) fn integer(text: &str) -> Option<i128> {
     format!("{number:.0}").parse().ok()
 }
 
+/// A number as nearly all are, and short enough for 64 bits.
+fn is_decimal(text: &str) -> bool {
+    let has_zero_first = text.len() > 1 && text.starts_with('0');
+    text.len() < 19 && !has_zero_first && text.bytes().all(|c| c.is_ascii_digit())
+}
+
 /// The number that a [`Value::Number`] spells; infinities and NaN included.
 pub(super) fn number(text: &str) -> Option<f64> {
     let plain = without_underscores(text);
@@ -47,6 +56,9 @@ pub(super) fn number(text: &str) -> Option<f64> {
 }
 
 fn is_number(text: &str) -> bool {
+    if is_decimal(text) {
+        return true;
+    }
     if is_infinite(text) {
         return true;
     }

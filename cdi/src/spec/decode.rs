@@ -450,7 +450,8 @@ impl<'b> Decoder<'b> {
 
     /// An unquoted `yes`, which is a text since YAML 1.2.
     fn is_old_truth(&self, at: u32, text: &str) -> bool {
-        (OLD_TRUE.contains(&text) || OLD_FALSE.contains(&text))
+        text.len() <= 3
+            && (OLD_TRUE.contains(&text) || OLD_FALSE.contains(&text))
             && !matches!(self.bytes.get(at as usize), Some(b'"' | b'\'' | b'|' | b'>'))
     }
 

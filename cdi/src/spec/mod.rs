@@ -6,6 +6,7 @@
 mod check;
 mod decode;
 mod version;
+mod write;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use serde::Serialize;
 pub use check::{Violation, check};
 pub use decode::{Parsed, read};
 pub use version::Version;
+pub use write::{WriteError, remove, write};
 
 /// One CDI document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
