@@ -5,6 +5,7 @@
 
 mod check;
 mod decode;
+mod path;
 mod version;
 mod write;
 
