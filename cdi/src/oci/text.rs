@@ -6,7 +6,10 @@ use std::borrow::Cow;
 /// lone surrogate becomes U+FFFD, as in Go.
 pub(crate) fn decode(raw: &str) -> Cow<'_, str> {
     let inner = raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default();
-    if inner.contains('\\') { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
+    match memchr::memchr(b'\\', inner.as_bytes()) {
+        Some(_) => Cow::Owned(unescape(inner)),
+        None => Cow::Borrowed(inner),
+    }
 }
 
 fn unescape(inner: &str) -> String {
