@@ -10,5 +10,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod allocate;
+pub mod claim;
+pub mod emit;
 pub mod gpu;
+pub mod journal;
 pub mod lock;
+pub mod plan;
+pub mod prepare;

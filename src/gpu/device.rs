@@ -21,9 +21,12 @@ pub enum Device<'a> {
     },
 }
 
-/// The name of a device in a pool: `gpu-0000-1b-00-0`, `gpu-0000-1b-00-0-mig-1g10gb-0`.
+/// The name of a device in a pool: `gpu-0000-1b-00` is the GPU at 0000:1b:00.0, and
+/// `gpu-0000-1b-00-1g10gb-4` its 1g.10gb partition that starts at memory slice 4.
 ///
-/// A DNS label, as Kubernetes asks: the profile loses its dot, and `+` becomes `-`.
+/// A DNS label, as Kubernetes asks: the profile loses its dot, and `+` becomes `-`. And short: with
+/// a claim's UID before it, it is still a CDI device name of at most 63 characters. So function 0,
+/// which is every GPU's, is left out; another stands behind the device: `gpu-0000-1b-00-1`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceName {
     /// A whole GPU.
@@ -118,10 +121,13 @@ impl DeviceName {
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PciAddress { domain, bus, device, function } = self.pci();
-        write!(f, "gpu-{domain:04x}-{bus:02x}-{device:02x}-{function}")?;
+        write!(f, "gpu-{domain:04x}-{bus:02x}-{device:02x}")?;
+        if function != 0 {
+            write!(f, "-{function}")?;
+        }
         match self {
             Self::Gpu { .. } => Ok(()),
-            Self::Partition { profile, start, .. } => write!(f, "-mig-{profile}-{start}"),
+            Self::Partition { profile, start, .. } => write!(f, "-{profile}-{start}"),
         }
     }
 }
@@ -130,25 +136,29 @@ impl FromStr for DeviceName {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let (gpu, partition) = match text.split_once("-mig-") {
-            Some((gpu, partition)) => (gpu, Some(partition)),
-            None => (text, None),
-        };
-        let address = gpu.strip_prefix("gpu-").ok_or(())?;
-        let mut parts = address.split('-');
+        let rest = text.strip_prefix("gpu-").ok_or(())?;
+        let mut parts = rest.splitn(4, '-');
         let mut next = || parts.next().ok_or(());
-        let pci = format!("{}:{}:{}.{}", next()?, next()?, next()?, next()?).parse()?;
-        if parts.next().is_some() {
-            return Err(());
-        }
-        let Some(partition) = partition else { return Ok(Self::Gpu { pci }) };
-        let (profile, start) = partition.rsplit_once('-').ok_or(())?;
-        let name = Self::Partition {
-            pci,
-            profile: profile.to_owned(),
-            start: start.parse().map_err(|_| ())?,
+        let (domain, bus, device) = (next()?, next()?, next()?);
+        // What follows is a function of one digit, a partition, or both.
+        let (function, partition) = match next().ok() {
+            None => ("0", None),
+            Some(function) if function.len() == 1 => (function, None),
+            Some(rest) => match rest.split_once('-') {
+                Some((function, rest)) if function.len() == 1 => (function, Some(rest)),
+                _ => ("0", Some(rest)),
+            },
         };
-        // `+3` and `03` parse as numbers too, but are no one's name.
+        let pci = format!("{domain}:{bus}:{device}.{function}").parse()?;
+        let name = match partition {
+            None => Self::Gpu { pci },
+            Some(partition) => {
+                let (profile, start) = partition.rsplit_once('-').ok_or(())?;
+                let start = start.parse().map_err(|_| ())?;
+                Self::Partition { pci, profile: profile.to_owned(), start }
+            }
+        };
+        // A device has one name: `+3` and `03` parse as numbers too.
         if name.to_string() == text { Ok(name) } else { Err(()) }
     }
 }

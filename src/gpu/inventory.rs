@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Device, DeviceName, Interval, Model, Placement};
+use super::{Device, DeviceName, Interval, Model, Placement, model::has_media_extensions};
 
 /// A node's GPUs, by PCI address.
 #[derive(Debug, Clone)]
@@ -136,11 +136,7 @@ impl Gpu {
     pub fn in_the_way(&self, profile: &super::Profile, place: Placement) -> Option<&Partition> {
         self.partitions().iter().find(|there| {
             there.placement.overlaps(place)
-                || (profile.has_media_extensions()
-                    && self
-                        .model
-                        .profile(&there.profile)
-                        .is_some_and(super::Profile::has_media_extensions))
+                || (has_media_extensions(profile.name) && has_media_extensions(&there.profile))
         })
     }
 }

@@ -4,16 +4,20 @@
 //! know which one it has.
 
 mod device;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod inventory;
+mod missing;
 pub mod model;
 pub mod sim;
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 pub use device::{Attribute, Device, DeviceName};
 pub use inventory::{Driver, Gpu, Inventory, Mig, Partition, PciAddress};
+pub use missing::Missing;
 pub use model::{Model, Placement, Profile};
 
 use divvy_cdi::file::FileError;
@@ -115,6 +119,15 @@ pub enum GpuError {
         /// What was given.
         given: String,
     },
+    /// They were there when a claim was prepared, and are not now.
+    #[error("the GPUs {address} cannot be reached")]
+    Missing {
+        /// [`Gpus::address`].
+        address: String,
+        /// Why.
+        #[source]
+        source: Arc<GpuError>,
+    },
     /// The node file does not say what it must.
     #[error("{}: {message}", path.display())]
     NodeFile {
@@ -195,6 +208,26 @@ pub fn open(address: &str) -> Result<Box<dyn Gpus>, GpuError> {
     match address.split_once(':') {
         Some(("sim", file)) if !file.is_empty() => Ok(Box::new(sim::Sim::open(file.as_ref())?)),
         _ => Err(GpuError::Backend { given: address.to_owned() }),
+    }
+}
+
+// === impl GpuError ===
+
+impl GpuError {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Backend { .. } | Self::NodeFile { .. } | Self::State { .. } => "GPUS-INVALID",
+            Self::File(error) => error.code(),
+            Self::Missing { source, .. } => source.code(),
+            Self::Lock(_) => "STATE-DIR",
+            Self::NoGpu { .. }
+            | Self::MigOff { .. }
+            | Self::NoPlacement { .. }
+            | Self::NoPartition { .. } => "NO-DEVICE",
+            Self::Occupied { .. } => "OVERLAP",
+            Self::NoNode { .. } => "DEVICE-GONE",
+        }
     }
 }
 

@@ -180,6 +180,11 @@ const fn profile(
     Profile { name, id, multiprocessors, memory, size, starts }
 }
 
+/// True for `1g.10gb+me` and the like: a GPU has those engines once, whatever the slices.
+pub fn has_media_extensions(profile: &str) -> bool {
+    profile.ends_with("+me")
+}
+
 // === impl Model ===
 
 impl Model {
@@ -201,11 +206,6 @@ impl Profile {
     pub fn placements(&self) -> impl Iterator<Item = Placement> + use<> {
         let size = self.size;
         self.starts.iter().map(move |&start| Placement { start, size })
-    }
-
-    /// True for `1g.10gb+me` and the like: a GPU has those engines once, whatever the slices.
-    pub fn has_media_extensions(&self) -> bool {
-        self.name.ends_with("+me")
     }
 }
 

@@ -134,8 +134,8 @@ fn every_offered_device_is_found_by_its_name() {
     for name in &names {
         assert_eq!(inventory.device(name).unwrap().name(), *name);
     }
-    assert_eq!(names[0].to_string(), "gpu-0000-1b-00-0");
-    assert_eq!(names[1].to_string(), "gpu-0000-43-00-0-mig-1g5gb-0");
+    assert_eq!(names[0].to_string(), "gpu-0000-1b-00");
+    assert_eq!(names[1].to_string(), "gpu-0000-43-00-1g5gb-0");
 }
 
 #[test]

@@ -1,0 +1,185 @@
+//! A field is a value of a manifest, with the file and the path by which an error names it.
+
+use divvy_cdi::{
+    doc::{Node, Value, position},
+    problem::{Problem, Severity},
+};
+
+use super::{ClaimError, Manifest};
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Field<'a> {
+    manifest: Manifest<'a>,
+    node: &'a Node<'a>,
+    path: String,
+}
+
+// === impl Field ===
+
+impl<'a> Field<'a> {
+    /// The top of a document.
+    pub(super) fn top(manifest: Manifest<'a>, node: &'a Node<'a>) -> Self {
+        Self { manifest, node, path: String::new() }
+    }
+
+    /// `file:line:column: spec.devices.requests[0]`
+    pub(super) fn place(&self) -> String {
+        let at = position(self.manifest.bytes, self.node.at);
+        let file = self.manifest.file.display();
+        format!("{file}:{}:{}: {}", at.line, at.column, self.path)
+    }
+
+    /// The value under `key`; unset and `null` are the same, as in Kubernetes.
+    pub(super) fn get(&self, key: &str) -> Result<Option<Self>, ClaimError> {
+        let Value::Map(entries) = &self.node.value else {
+            return Err(self.mismatch("an object"));
+        };
+        let found = entries.iter().find(|entry| entry.key == key);
+        let set = found.filter(|entry| entry.node.value != Value::Null);
+        Ok(set.map(|entry| self.child(&entry.node, key)))
+    }
+
+    /// The value under `key`, which must be set.
+    pub(super) fn need(&self, key: &str) -> Result<Self, ClaimError> {
+        self.get(key)?.ok_or_else(|| self.wrong(format!("{key} is missing")))
+    }
+
+    /// The text under `key`, if it is set.
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>, ClaimError> {
+        self.get(key)?.map(|field| field.as_text().map(str::to_owned)).transpose()
+    }
+
+    /// The text under `key`, which must be set.
+    pub(super) fn need_text(&self, key: &str) -> Result<String, ClaimError> {
+        Ok(self.need(key)?.as_text()?.to_owned())
+    }
+
+    /// The truth value under `key`; unset is false.
+    pub(super) fn flag(&self, key: &str) -> Result<bool, ClaimError> {
+        let Some(field) = self.get(key)? else { return Ok(false) };
+        match field.node.value {
+            Value::Bool(flag, _) => Ok(flag),
+            _ => Err(field.mismatch("a truth value")),
+        }
+    }
+
+    /// The list under `key`; unset is empty.
+    pub(super) fn list(&self, key: &str) -> Result<Vec<Self>, ClaimError> {
+        let Some(field) = self.get(key)? else { return Ok(Vec::new()) };
+        let Value::Seq(nodes) = &field.node.value else {
+            return Err(field.mismatch("a list"));
+        };
+        let item = |(index, node)| field.child(node, &format!("[{index}]"));
+        Ok(nodes.iter().enumerate().map(item).collect())
+    }
+
+    /// The texts of the list under `key`; unset is empty.
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, ClaimError> {
+        self.list(key)?.iter().map(|field| field.as_text().map(str::to_owned)).collect()
+    }
+
+    /// The text that this is.
+    pub(super) fn as_text(&self) -> Result<&'a str, ClaimError> {
+        match &self.node.value {
+            Value::Str(text) => Ok(text),
+            Value::Number(text) => {
+                Err(self.wrong(format!("the number {text} must be text: write it in quotes")))
+            }
+            _ => Err(self.mismatch("a text")),
+        }
+    }
+
+    /// The whole number, at least 1, that this is.
+    pub(super) fn as_count(&self) -> Result<u32, ClaimError> {
+        let count = self.node.integer().and_then(|count| u32::try_from(count).ok());
+        count.filter(|count| *count > 0).ok_or_else(|| self.mismatch("a whole number from 1"))
+    }
+
+    /// True for a list, mapping or text with nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.node.value {
+            Value::Null => true,
+            Value::Bool(..) | Value::Number(_) => false,
+            Value::Str(text) => text.is_empty(),
+            Value::Seq(nodes) => nodes.is_empty(),
+            Value::Map(entries) => entries.is_empty(),
+        }
+    }
+
+    /// Refuses any key but these: for what is ours to define.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), ClaimError> {
+        let Value::Map(entries) = &self.node.value else {
+            return Err(self.mismatch("an object"));
+        };
+        match entries.iter().find(|entry| !known.contains(&entry.key.as_ref())) {
+            None => Ok(()),
+            Some(entry) => Err(self
+                .child(&entry.node, &entry.key)
+                .at(entry.at)
+                .wrong(format!("unknown field; known are {}", known.join(", ")))),
+        }
+    }
+
+    /// The only key of a mapping that must have exactly one of `known`.
+    pub(super) fn one_of(&self, known: &[&str]) -> Result<(&'a str, Self), ClaimError> {
+        self.only(known)?;
+        match &self.node.value {
+            Value::Map(entries) => match entries.as_slice() {
+                [entry] => Ok((&entry.key, self.child(&entry.node, &entry.key))),
+                _ => Err(self.wrong(format!("exactly one of {} must be set", known.join(", ")))),
+            },
+            _ => Err(self.mismatch("an object")),
+        }
+    }
+
+    /// The error that this value is wrong.
+    pub(super) fn wrong(&self, message: impl Into<String>) -> ClaimError {
+        self.problem("CLAIM-INVALID", message.into())
+    }
+
+    /// [`Self::wrong`], with a code of its own.
+    pub(super) fn problem(&self, code: &'static str, message: String) -> ClaimError {
+        ClaimError::Invalid(Box::new(Problem {
+            file: self.manifest.file.to_owned(),
+            at: Some(position(self.manifest.bytes, self.node.at)),
+            device: None,
+            field: (!self.path.is_empty()).then(|| self.path.clone()),
+            severity: Severity::Error,
+            code,
+            message,
+        }))
+    }
+
+    fn mismatch(&self, wanted: &str) -> ClaimError {
+        let found = self.node.what();
+        self.wrong(format!("must be {wanted}, and is {found}"))
+    }
+
+    fn child(&self, node: &'a Node<'a>, step: &str) -> Self {
+        let dot = if self.path.is_empty() || step.starts_with('[') { "" } else { "." };
+        Self { manifest: self.manifest, node, path: format!("{}{dot}{step}", self.path) }
+    }
+
+    fn at(self, at: u32) -> Mark<'a> {
+        Mark { field: self, at }
+    }
+}
+
+/// A field whose key, not whose value, is wrong.
+struct Mark<'a> {
+    field: Field<'a>,
+    at: u32,
+}
+
+impl Mark<'_> {
+    fn wrong(&self, message: String) -> ClaimError {
+        match self.field.wrong(message) {
+            ClaimError::Invalid(mut problem) => {
+                problem.at = Some(position(self.field.manifest.bytes, self.at));
+                ClaimError::Invalid(problem)
+            }
+            other => other,
+        }
+    }
+}

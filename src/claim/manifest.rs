@@ -1,0 +1,366 @@
+//! A manifest is a file of Kubernetes objects; of these, claims and device classes are read.
+//!
+//! Fields that Kubernetes defines and divvy has no use for are passed over, as the API server
+//! would; fields that would change what is given are read or refused.
+
+use std::{collections::BTreeSet, path::Path};
+
+use divvy_cdi::{doc, file::Trust};
+use serde::Serialize;
+
+use super::{
+    Allocation, Ask, Claim, ClaimError, Configured, Count, DRIVER, Given, Manifest, Request,
+    Selector, Wants, field::Field, local_uid,
+};
+
+/// The most bytes that a manifest may have.
+const MAX_BYTES: usize = 4 << 20;
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub struct Manifests {
+    /// The claims, in the order of the file, at least one.
+    pub claims: Vec<Claim>,
+    /// The device classes.
+    pub classes: Vec<Class>,
+}
+
+/// A device class: what devices there are for those who name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// CEL expressions that all must hold.
+    pub selectors: Vec<Selector>,
+    /// Configuration of its devices.
+    pub config: Vec<Configured>,
+}
+
+const API_GROUP: &str = "resource.k8s.io/";
+const API_VERSION: &str = "resource.k8s.io/v1";
+
+// === impl Manifests ===
+
+impl Manifests {
+    /// Reads the claims and classes of a file.
+    ///
+    /// # Errors
+    /// On the first thing that is wrong in each object, all of them; and without any claim.
+    pub fn read(file: &Path) -> Result<Self, ClaimError> {
+        let bytes = divvy_cdi::file::read(file, MAX_BYTES, &Trust::Any)?;
+        Self::parse(file, &bytes)
+    }
+
+    /// [`Self::read`], of bytes that are read already.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn parse(file: &Path, bytes: &[u8]) -> Result<Self, ClaimError> {
+        let shown = || file.display().to_string();
+        let documents = doc::read_all(bytes).map_err(|source| ClaimError::Document {
+            file: shown(),
+            at: source.at,
+            source,
+        })?;
+        let manifest = Manifest { file, bytes };
+        let mut found = Self::default();
+        let mut others = BTreeSet::new();
+        let mut problems = Vec::new();
+        let tops = documents.iter().map(|node| Field::top(manifest, node));
+        for object in tops.flat_map(objects) {
+            if let Err(error) = object.and_then(|object| found.take(&object, &mut others)) {
+                problems.push(error);
+            }
+        }
+        match problems.len() {
+            0 if found.claims.is_empty() => {
+                let found = match others.is_empty() {
+                    true => "nothing".to_owned(),
+                    false => others.into_iter().collect::<Vec<_>>().join(", "),
+                };
+                Err(ClaimError::NoClaim { file: shown(), found })
+            }
+            0 => found.check(&shown()),
+            1 => Err(problems.remove(0)),
+            _ => Err(ClaimError::Many { file: shown(), problems }),
+        }
+    }
+
+    /// Only the claim of this name, `[namespace/]name`.
+    ///
+    /// # Errors
+    /// When the file has none.
+    pub fn only(mut self, file: &Path, name: &str) -> Result<Self, ClaimError> {
+        let is = |claim: &Claim| claim.name == name || claim.title() == name;
+        if !self.claims.iter().any(is) {
+            let found = self.claims.iter().map(Claim::title).collect();
+            let (file, name) = (file.display().to_string(), name.to_owned());
+            return Err(ClaimError::NoSuchClaim { file, name, found });
+        }
+        self.claims.retain(is);
+        Ok(self)
+    }
+
+    fn take(
+        &mut self,
+        object: &Field<'_>,
+        others: &mut BTreeSet<String>,
+    ) -> Result<(), ClaimError> {
+        let version = object.need("apiVersion")?;
+        let kind = object.need("kind")?;
+        let (group, name) = (version.as_text()?, kind.as_text()?);
+        let ours = matches!(name, "ResourceClaim" | "DeviceClass") && group.starts_with(API_GROUP);
+        if !ours {
+            others.insert(name.to_owned());
+            return Ok(());
+        }
+        if group != API_VERSION {
+            let message = format!("{name} of {group} is not read yet: write it as {API_VERSION}");
+            return Err(version.problem("CLAIM-VERSION", message));
+        }
+        if name == "ResourceClaim" {
+            self.claims.push(claim(object)?);
+        } else {
+            self.classes.push(class(object)?);
+        }
+        Ok(())
+    }
+
+    /// What can only be seen with all objects at hand: nothing may be there twice.
+    fn check(self, file: &str) -> Result<Self, ClaimError> {
+        let mut claims = self.claims.iter().map(|claim| ("ResourceClaim", claim.title()));
+        let classes = self.classes.iter().map(|class| ("DeviceClass", class.name.clone()));
+        let mut seen = BTreeSet::new();
+        if let Some((kind, name)) =
+            claims.by_ref().chain(classes).find(|object| !seen.insert(object.clone()))
+        {
+            return Err(twice(file, &format!("{kind} {name}")));
+        }
+        let mut uids = BTreeSet::new();
+        match self.claims.iter().find(|claim| !uids.insert(claim.uid.as_str())) {
+            Some(claim) => Err(twice(file, &format!("the UID {}", claim.uid))),
+            None => Ok(self),
+        }
+    }
+}
+
+fn twice(file: &str, what: &str) -> ClaimError {
+    ClaimError::Document {
+        file: file.to_owned(),
+        at: None,
+        source: doc::DocError { at: None, message: format!("{what} is there twice") },
+    }
+}
+
+/// A document's objects: itself, or the items of a `List` (`kubectl get -o yaml`).
+fn objects(top: Field<'_>) -> Vec<Result<Field<'_>, ClaimError>> {
+    let is_list = matches!(top.text("kind"), Ok(Some(kind)) if kind == "List");
+    match top.list("items") {
+        Ok(items) if is_list => items.into_iter().map(Ok).collect(),
+        Err(error) if is_list => vec![Err(error)],
+        _ => vec![Ok(top)],
+    }
+}
+
+fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
+    let metadata = object.need("metadata")?;
+    let name = named(&metadata, "name")?;
+    let namespace = match metadata.get("namespace")? {
+        Some(_) => named(&metadata, "namespace")?,
+        None => "default".to_owned(),
+    };
+    let uid = match metadata.get("uid")? {
+        Some(field) => uid(&field)?,
+        None => local_uid(&namespace, &name),
+    };
+    let mut claim = Claim {
+        uid,
+        namespace,
+        name,
+        requests: Vec::new(),
+        config: Vec::new(),
+        restrictions: Vec::new(),
+        allocation: None,
+    };
+    if let Some(devices) = object.need("spec")?.get("devices")? {
+        claim.requests = requests(&devices)?;
+        claim.config = config(&devices.list("config")?, &claim.requests)?;
+        claim.restrictions = set(&devices, &["constraints"])?;
+    }
+    if let Some(status) = object.get("status")? {
+        claim.allocation = match status.get("allocation")? {
+            Some(field) => Some(allocation(&field, &claim.requests)?),
+            None => None,
+        };
+    }
+    Ok(claim)
+}
+
+fn class(object: &Field<'_>) -> Result<Class, ClaimError> {
+    let name = named(&object.need("metadata")?, "name")?;
+    let Some(spec) = object.get("spec")? else {
+        return Ok(Class { name, selectors: Vec::new(), config: Vec::new() });
+    };
+    let configs = spec.list("config")?;
+    let config = configs.iter().map(Configured::read).filter_map(Result::transpose);
+    Ok(Class { name, selectors: selectors(&spec)?, config: config.collect::<Result<_, _>>()? })
+}
+
+fn requests(devices: &Field<'_>) -> Result<Vec<Request>, ClaimError> {
+    let mut requests: Vec<Request> = Vec::new();
+    for field in devices.list("requests")? {
+        let name = label(&field, "name")?;
+        if requests.iter().any(|known| known.name == name) {
+            return Err(field.wrong(format!("the request {name} is there twice")));
+        }
+        let wants = match (field.get("exactly")?, field.get("firstAvailable")?) {
+            (Some(exactly), None) => Wants::Exactly(ask(&exactly)?),
+            (None, Some(_)) => {
+                let subrequests = field.list("firstAvailable")?;
+                let read = |sub: &Field<'_>| label(sub, "name").and_then(|n| Ok((n, ask(sub)?)));
+                Wants::FirstAvailable(subrequests.iter().map(read).collect::<Result<_, _>>()?)
+            }
+            _ => return Err(field.wrong("exactly one of exactly, firstAvailable must be set")),
+        };
+        requests.push(Request { name, wants });
+    }
+    Ok(requests)
+}
+
+fn ask(field: &Field<'_>) -> Result<Ask, ClaimError> {
+    let mode = field.text("allocationMode")?;
+    let count = field.get("count")?.map(|count| count.as_count()).transpose()?;
+    let count = match mode.as_deref() {
+        None | Some("ExactCount") => Count::Exact(count.unwrap_or(1)),
+        Some("All") if count.is_none() => Count::All,
+        Some("All") => return Err(field.wrong("count cannot be set with allocationMode All")),
+        Some(other) => {
+            let message = format!("allocationMode {other:?}: known are ExactCount, All");
+            return Err(field.wrong(message));
+        }
+    };
+    // Taints are not published yet, so there is nothing that tolerations would tolerate.
+    let mut restrictions = set(field, &["capacity", "derivedAttributes"])?;
+    if field.flag("adminAccess")? {
+        restrictions.push("adminAccess".to_owned());
+    }
+    let class = field.need_text("deviceClassName")?;
+    Ok(Ask { class, selectors: selectors(field)?, count, restrictions })
+}
+
+fn selectors(field: &Field<'_>) -> Result<Vec<Selector>, ClaimError> {
+    let read = |selector: &Field<'_>| {
+        let expression = selector.need("cel")?.need("expression")?;
+        let place = expression.place();
+        Ok(Selector { expression: expression.as_text()?.to_owned(), place })
+    };
+    field.list("selectors")?.iter().map(read).collect()
+}
+
+/// Configuration entries of ours, each naming requests that the claim has.
+fn config(entries: &[Field<'_>], requests: &[Request]) -> Result<Vec<Configured>, ClaimError> {
+    let mut ours = Vec::new();
+    for entry in entries {
+        let Some(configured) = Configured::read(entry)? else { continue };
+        if let Some(name) = configured.requests.iter().find(|name| !has(requests, name)) {
+            return Err(entry.wrong(format!("requests: the claim has no request {name:?}")));
+        }
+        ours.push(configured);
+    }
+    Ok(ours)
+}
+
+fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, ClaimError> {
+    let Some(devices) = field.get("devices")? else {
+        return Ok(Allocation { results: Vec::new(), config: Vec::new() });
+    };
+    let mut results = Vec::new();
+    for result in devices.list("results")? {
+        let (request, driver) = (result.need_text("request")?, result.need_text("driver")?);
+        let (pool, device) = (result.need_text("pool")?, result.need_text("device")?);
+        if driver != DRIVER {
+            continue;
+        }
+        if !has(requests, &request) {
+            return Err(result.wrong(format!("the claim has no request {request:?}")));
+        }
+        if let Some(set) = set(&result, &["shareID", "consumedCapacity"])?.first() {
+            let message =
+                format!("{set}: a part of a device's capacity comes with a later version");
+            return Err(result.problem("CLAIM-UNSUPPORTED", message));
+        }
+        let admin = result.flag("adminAccess")?;
+        results.push(Given { request, pool, device, admin });
+    }
+    let (mut classes, mut claims) = (Vec::new(), Vec::new());
+    for entry in devices.list("config")? {
+        match entry.need("source")?.as_text()? {
+            "FromClass" => classes.push(entry),
+            "FromClaim" => claims.push(entry),
+            other => {
+                let message = format!("source {other:?}: known are FromClass, FromClaim");
+                return Err(entry.wrong(message));
+            }
+        }
+    }
+    classes.append(&mut claims);
+    Ok(Allocation { results, config: config(&classes, requests)? })
+}
+
+/// True for the name of a request, and for `request/subrequest`.
+fn has(requests: &[Request], name: &str) -> bool {
+    requests.iter().any(|request| match (&request.wants, name.split_once('/')) {
+        (_, None) => request.name == name,
+        (Wants::Exactly(_), Some(_)) => false,
+        (Wants::FirstAvailable(subs), Some((whole, sub))) => {
+            request.name == whole && subs.iter().any(|(name, _)| name == sub)
+        }
+    })
+}
+
+/// Which of these keys are set, to something that is not empty.
+fn set(field: &Field<'_>, keys: &[&str]) -> Result<Vec<String>, ClaimError> {
+    let mut found = Vec::new();
+    for key in keys {
+        if field.get(key)?.is_some_and(|value| !value.is_empty()) {
+            found.push((*key).to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// A DNS subdomain, as the names of Kubernetes objects are.
+fn named(metadata: &Field<'_>, key: &str) -> Result<String, ClaimError> {
+    let field = metadata.need(key)?;
+    let text = field.as_text()?;
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let inner = |c: char| edge(Some(c)) || c == '-' || c == '.';
+    let ok = text.len() <= 253
+        && text.chars().all(inner)
+        && text.split('.').all(|label| edge(label.chars().next()) && edge(label.chars().last()));
+    if ok {
+        return Ok(text.to_owned());
+    }
+    Err(field.wrong("must be a DNS name: at most 253 lower case letters, digits, - and ."))
+}
+
+/// A DNS label, as the names of requests are.
+fn label(field: &Field<'_>, key: &str) -> Result<String, ClaimError> {
+    let name = named(field, key)?;
+    if name.len() > 63 || name.contains('.') {
+        let message = "must be a DNS label: at most 63 lower case letters, digits and -";
+        return Err(field.need(key)?.wrong(message));
+    }
+    Ok(name)
+}
+
+/// A UID becomes a part of file names and CDI names.
+fn uid(field: &Field<'_>) -> Result<String, ClaimError> {
+    let text = field.as_text()?;
+    let ok = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let edge = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if edge && text.len() <= 64 && text.chars().all(ok) {
+        return Ok(text.to_owned());
+    }
+    Err(field.wrong("must be a UID: at most 64 letters, digits and -"))
+}

@@ -1,0 +1,215 @@
+//! A claim is a request for devices, and once it is allocated their names: a ResourceClaim of
+//! Kubernetes (resource.k8s.io/v1) or of a person who wrote one by hand.
+
+mod config;
+mod field;
+mod manifest;
+
+use std::{fmt, path::Path};
+
+use serde::Serialize;
+
+use divvy_cdi::{doc::DocError, file::FileError, problem::Problem};
+
+pub use config::{Configured, Sharing};
+pub use manifest::{Class, Manifests};
+
+/// The name of our driver: in allocations, opaque configuration and attributes.
+pub const DRIVER: &str = "gpu.divvy.dev";
+
+/// A claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Claim {
+    /// `metadata.uid`, else made of namespace and name.
+    pub uid: String,
+    /// Its namespace, `default` when unset.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What it asks for.
+    pub requests: Vec<Request>,
+    /// The claim's own configuration, which counts until it is allocated.
+    pub config: Vec<Configured>,
+    /// Fields that restrict the choice of devices and that only a full allocator can honour.
+    pub restrictions: Vec<String>,
+    /// What it was given, once it was.
+    pub allocation: Option<Allocation>,
+}
+
+/// One request of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Request {
+    /// Its name in the claim.
+    pub name: String,
+    /// What would do.
+    pub wants: Wants,
+}
+
+/// What would satisfy a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum Wants {
+    /// Exactly this.
+    Exactly(Ask),
+    /// The first of these, by the name of the subrequest, that can be had.
+    FirstAvailable(Vec<(String, Ask)>),
+}
+
+/// Devices of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ask {
+    /// The class's name.
+    pub class: String,
+    /// CEL expressions that all must hold.
+    pub selectors: Vec<Selector>,
+    /// How many.
+    pub count: Count,
+    /// Fields that only a full allocator can honour.
+    pub restrictions: Vec<String>,
+}
+
+/// How many devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Count {
+    /// This many, from 1.
+    Exact(u32),
+    /// All there are.
+    All,
+}
+
+/// A CEL expression over a device, and where it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Selector {
+    /// The expression.
+    pub expression: String,
+    /// `file:line:column: field`, for errors. No part of what is asked for.
+    #[serde(skip)]
+    pub place: String,
+}
+
+/// What a claim was given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Allocation {
+    /// Our driver's devices.
+    pub results: Vec<Given>,
+    /// Our driver's configuration, classes' before the claim's.
+    pub config: Vec<Configured>,
+}
+
+/// One device that a request was given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Given {
+    /// `request` or `request/subrequest`.
+    pub request: String,
+    /// The pool: the node.
+    pub pool: String,
+    /// The device.
+    pub device: String,
+    /// For looking on: takes nothing away from others.
+    pub admin: bool,
+}
+
+/// The file that errors name.
+#[derive(Debug, Clone, Copy)]
+struct Manifest<'a> {
+    file: &'a Path,
+    bytes: &'a [u8],
+}
+
+/// Why a claim cannot be read from a file.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Neither YAML nor JSON.
+    #[error("{file}{}: {message}", Colon(*at), message = source.message)]
+    Document {
+        /// The file.
+        file: String,
+        /// Where.
+        at: Option<divvy_cdi::problem::Position>,
+        /// What is wrong.
+        source: DocError,
+    },
+    /// A field is wrong.
+    #[error(transparent)]
+    Invalid(Box<Problem>),
+    /// Several things are.
+    #[error("{} things are wrong in {file}", problems.len())]
+    Many {
+        /// The file.
+        file: String,
+        /// Each of them.
+        problems: Vec<ClaimError>,
+    },
+    /// The file holds other things.
+    #[error("{file}: no ResourceClaim in it; it holds {found}")]
+    NoClaim {
+        /// The file.
+        file: String,
+        /// The kinds it holds.
+        found: String,
+    },
+    /// The file has claims, but none of this name.
+    #[error("{file}: no ResourceClaim {name:?} in it; it holds {}", found.join(", "))]
+    NoSuchClaim {
+        /// The file.
+        file: String,
+        /// The name asked for.
+        name: String,
+        /// The claims it holds.
+        found: Vec<String>,
+    },
+}
+
+struct Colon(Option<divvy_cdi::problem::Position>);
+
+impl fmt::Display for Colon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(at) => write!(f, ":{}:{}", at.line, at.column),
+            None => Ok(()),
+        }
+    }
+}
+
+// === impl Claim ===
+
+impl Claim {
+    /// `namespace/name`
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Says whether two readings of a claim ask for the same; where it stands in a file does not
+    /// count.
+    pub fn digest(&self, classes: &[Class]) -> String {
+        let asked = serde_json::to_vec(&(self, classes)).unwrap_or_default();
+        divvy_hook::record::digest(&asked)
+    }
+}
+
+/// The UID of a claim that has none: always the same for the same name.
+fn local_uid(namespace: &str, name: &str) -> String {
+    let url = format!("https://{DRIVER}/resourceclaims/{namespace}/{name}");
+    uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, url.as_bytes()).to_string()
+}
+
+// === impl ClaimError ===
+
+impl ClaimError {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::File(file) => file.code(),
+            Self::Document { .. } | Self::NoClaim { .. } | Self::NoSuchClaim { .. } => {
+                "CLAIM-INVALID"
+            }
+            Self::Invalid(problem) => problem.code,
+            Self::Many { problems, .. } => problems.first().map_or("CLAIM-INVALID", Self::code),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+use std::path::Path;
+
+use super::{Claim, ClaimError, Count, Manifests, Sharing, Wants};
+use crate::gpu::Interval;
+
+/// A claim of one request `gpu`, allocated, with `config` below its allocation.
+fn allocated(config: &str) -> String {
+    format!(
+        r#"apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {{name: shared, namespace: team-a, uid: 11111111-2222-3333-4444-555555555555, labels: {{a: b}}}}
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactly: {{deviceClassName: gpu.divvy.dev}}
+    - name: any
+      firstAvailable:
+      - {{name: small, deviceClassName: mig.gpu.divvy.dev}}
+status:
+  reservedFor: []
+  allocation:
+    nodeSelector: {{}}
+    devices:
+      results:
+      - {{request: other, driver: net.example.com, pool: n, device: eth0}}
+      - {{request: gpu, driver: gpu.divvy.dev, pool: n, device: gpu-0000-1b-00}}
+      config:
+{config}"#
+    )
+}
+
+fn entry(parameters: &str) -> String {
+    format!(
+        "      - source: FromClaim\n        requests: [gpu]\n        opaque:\n          \
+         driver: gpu.divvy.dev\n          parameters: {parameters}\n"
+    )
+}
+
+fn parse(text: &str) -> Result<Manifests, ClaimError> {
+    Manifests::parse(Path::new("c.yaml"), text.as_bytes())
+}
+
+fn claim(text: &str) -> Claim {
+    parse(text).unwrap().claims.remove(0)
+}
+
+fn refused(text: &str) -> (String, &'static str) {
+    let error = parse(text).unwrap_err();
+    (error.to_string(), error.code())
+}
+
+const SHORT: &str = "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, \
+                     sharing: {timeSlicing: {interval: Short}}}";
+
+#[test]
+fn an_allocated_claim_is_read_with_its_configuration() {
+    let claim = claim(&allocated(&entry(SHORT)));
+    assert_eq!(claim.title(), "team-a/shared");
+    assert_eq!(claim.uid, "11111111-2222-3333-4444-555555555555");
+    let allocation = claim.allocation.unwrap();
+    assert_eq!(allocation.results.len(), 1, "other drivers' devices are not ours");
+    assert_eq!(allocation.results[0].device, "gpu-0000-1b-00");
+    assert_eq!(allocation.config[0].sharing, Sharing::TimeSlicing(Interval::Short));
+    assert_eq!(allocation.config[0].requests, ["gpu"]);
+}
+
+#[test]
+fn classes_configuration_stands_before_the_claims_wherever_it_is_written() {
+    let class = entry(SHORT).replace("FromClaim", "FromClass");
+    let config =
+        allocated(&(entry("{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig}") + &class));
+    let config = claim(&config).allocation.unwrap().config;
+    assert_eq!(config[0].sharing, Sharing::TimeSlicing(Interval::Short));
+    assert_eq!(config[1].sharing, Sharing::Exclusive);
+}
+
+#[test]
+fn other_drivers_configuration_is_skipped_whatever_it_says() {
+    let other = entry("{what: ever}").replace("gpu.divvy.dev", "net.example.com");
+    assert!(claim(&allocated(&other)).allocation.unwrap().config.is_empty());
+}
+
+#[test]
+fn the_sum_type_of_configuration() {
+    let sharing = |text: &str| {
+        let text = format!("{{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, {text}}}");
+        claim(&allocated(&entry(&text))).allocation.unwrap().config[0].sharing
+    };
+    assert_eq!(sharing("sharing: {exclusive: {}}"), Sharing::Exclusive);
+    assert_eq!(sharing("sharing: null"), Sharing::Exclusive);
+    assert_eq!(sharing("sharing: {timeSlicing: {}}"), Sharing::TimeSlicing(Interval::Default));
+    assert_eq!(
+        sharing("sharing: {timeSlicing: {interval: Long}}"),
+        Sharing::TimeSlicing(Interval::Long)
+    );
+}
+
+#[test]
+fn configuration_that_is_not_understood_is_refused_with_its_place() {
+    for (parameters, code, says) in [
+        ("{kind: GpuConfig}", "CONFIG-INVALID", "parameters: apiVersion is missing"),
+        ("{apiVersion: gpu.divvy.dev/v1alpha1}", "CONFIG-INVALID", "kind is missing"),
+        (
+            "{apiVersion: gpu.divvy.dev/v2, kind: GpuConfig}",
+            "CONFIG-INVALID",
+            "gpu.divvy.dev/v1alpha1",
+        ),
+        ("{apiVersion: gpu.divvy.dev/v1alpha1, kind: Foo}", "CONFIG-INVALID", "known is GpuConfig"),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: MigDeviceConfig}",
+            "CONFIG-UNSUPPORTED",
+            "later version",
+        ),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, bogus: 1}",
+            "CONFIG-INVALID",
+            "parameters.bogus: unknown field",
+        ),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {}}",
+            "CONFIG-INVALID",
+            "exactly one of exclusive, timeSlicing, mps",
+        ),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {exclusive: {}, timeSlicing: {}}}",
+            "CONFIG-INVALID",
+            "exactly one of",
+        ),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {mps: {}}}",
+            "CONFIG-UNSUPPORTED",
+            "later version",
+        ),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {timeSlicing: {interval: Fast}}}",
+            "CONFIG-INVALID",
+            "Default, Short, Medium, Long",
+        ),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {timeSlicing: {interval: 3}}}",
+            "CONFIG-INVALID",
+            "quotes",
+        ),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {exclusive: {a: 1}}}",
+            "CONFIG-INVALID",
+            "unknown field",
+        ),
+        (
+            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: exclusive}",
+            "CONFIG-INVALID",
+            "must be an object, and is a text",
+        ),
+        ("text", "CONFIG-INVALID", "must be an object"),
+    ] {
+        let (error, found) = refused(&allocated(&entry(parameters)));
+        assert_eq!(found, code, "{error}");
+        assert!(error.contains(says), "{error} does not say {says:?}");
+        assert!(error.starts_with("c.yaml:25:"), "{error}");
+    }
+}
+
+#[test]
+fn claims_that_are_wrong_say_where() {
+    let good = allocated("");
+    for (from, to, says) in [
+        ("name: shared, ", "", "metadata: name is missing"),
+        ("name: shared", "name: Shared", "metadata.name: must be a DNS name"),
+        ("name: shared", "name: ../../etc", "metadata.name: must be a DNS name"),
+        ("uid: 11111111-2222", "uid: ../1", "metadata.uid: must be a UID"),
+        ("namespace: team-a", "namespace: 7", "metadata.namespace: the number 7 must be text"),
+        ("request: gpu,", "request: none,", "results[1]: the claim has no request \"none\""),
+        (
+            "device: gpu-0000",
+            "consumedCapacity: {memory: 1Gi}, device: gpu-0000",
+            "consumedCapacity",
+        ),
+        ("exactly:", "exakt:", "exactly one of exactly, firstAvailable"),
+        ("- name: any", "- name: gpu", "request gpu is there twice"),
+        ("deviceClassName: gpu.divvy.dev", "count: 0", "count: must be a whole number from 1"),
+        ("exactly: {", "exactly: {count: 1.5, ", "count: must be a whole number from 1"),
+        ("exactly: {", "exactly: {allocationMode: Some, ", "ExactCount, All"),
+        ("requests:\n", "requests: 3\n    unknown:\n", "spec.devices.requests: must be a list"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let (error, code) = refused(&good.replacen(from, to, 1));
+        assert!(error.contains(says), "{error} does not say {says:?}");
+        assert!(code.starts_with("CLAIM-"), "{code}");
+    }
+}
+
+#[test]
+fn configuration_may_only_name_requests_that_are_there() {
+    for (requests, fine) in [
+        ("[gpu]", true),
+        ("[any/small]", true),
+        ("[any]", true),
+        ("[any/big]", false),
+        ("[x]", false),
+    ] {
+        let text = allocated(&entry(SHORT).replace("[gpu]", requests));
+        assert_eq!(parse(&text).is_ok(), fine, "{requests}");
+    }
+}
+
+#[test]
+fn every_bad_object_of_a_file_is_reported() {
+    let text = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {}\n---\n\
+                apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: UP}\n";
+    let ClaimError::Many { problems, .. } = parse(text).unwrap_err() else { panic!() };
+    assert_eq!(problems.len(), 2);
+    assert!(problems[1].to_string().starts_with("c.yaml:7:"), "{}", problems[1]);
+}
+
+#[test]
+fn other_versions_are_refused_by_name_and_other_kinds_skipped() {
+    let (error, code) = refused(&allocated("").replace("k8s.io/v1", "k8s.io/v1beta1"));
+    assert!(error.contains("resource.k8s.io/v1beta1"), "{error}");
+    assert_eq!(code, "CLAIM-VERSION");
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n";
+    assert_eq!(parse(&format!("{pod}---\n{}", allocated(""))).unwrap().claims.len(), 1);
+    assert!(refused(pod).0.contains("no ResourceClaim in it; it holds Pod"));
+    assert!(refused("").0.contains("holds nothing"));
+}
+
+#[test]
+fn a_list_of_kubectl_is_its_items() {
+    let text = r#"{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"resource.k8s.io/v1",
+        "kind":"ResourceClaim","metadata":{"name":"a"},"spec":{"devices":{"requests":[
+        {"name":"r","exactly":{"deviceClassName":"c","count":2,
+         "selectors":[{"cel":{"expression":"true"}}]}}]}}}]}"#;
+    let claim = claim(text);
+    let Wants::Exactly(ask) = &claim.requests[0].wants else { panic!() };
+    assert_eq!(ask.count, Count::Exact(2));
+    assert_eq!(ask.selectors[0].expression, "true");
+    assert_eq!(claim.title(), "default/a");
+}
+
+#[test]
+fn a_claim_without_uid_gets_the_same_one_each_time() {
+    let text = |name: &str| {
+        format!(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}}}\nspec: {{}}\n"
+        )
+    };
+    assert_eq!(claim(&text("a")).uid, claim(&text("a")).uid);
+    assert_ne!(claim(&text("a")).uid, claim(&text("b")).uid);
+    let twice = format!("{}---\n{}", text("a"), text("a"));
+    assert!(refused(&twice).0.contains("ResourceClaim default/a is there twice"));
+}
+
+#[test]
+fn the_digest_is_of_what_is_asked_for_not_of_how_it_is_written() {
+    let text = allocated(&entry(SHORT));
+    let digest = |text: &str| claim(text).digest(&[]);
+    assert_eq!(digest(&text), digest(&format!("# a comment\n{text}")));
+    assert_ne!(digest(&text), digest(&text.replace("Short", "Long")));
+}
+
+#[test]
+fn a_claim_is_chosen_by_name() {
+    let text = |ns: &str, name: &str| {
+        format!(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}, namespace: {ns}}}\nspec: {{}}\n---\n"
+        )
+    };
+    let all = || parse(&(text("x", "a") + &text("y", "b"))).unwrap();
+    let file = Path::new("c.yaml");
+    assert_eq!(all().only(file, "b").unwrap().claims[0].title(), "y/b");
+    assert_eq!(all().only(file, "x/a").unwrap().claims.len(), 1);
+    let error = all().only(file, "c").unwrap_err().to_string();
+    assert!(error.contains("x/a, y/b"), "{error}");
+}

@@ -1,0 +1,119 @@
+//! What goes out for a prepared claim: a CDI spec with its devices, and the record by which the
+//! hook finds them.
+
+use std::{collections::BTreeMap, path::Path};
+
+use divvy_cdi::{
+    host::NodeKind,
+    spec::{ContainerEdits, Device, DeviceNode, DeviceType, Mount, Spec, Version},
+};
+use divvy_hook::record::{self, ClaimRecord, Driver, SpecRef};
+
+use crate::{claim::DRIVER, gpu::Files, journal::Entry};
+
+/// The kind of a claim's devices.
+pub const KIND: &str = "gpu.divvy.dev/claim";
+
+/// The file name of a claim's spec.
+pub fn spec_name(uid: &str) -> String {
+    format!("gpu.divvy.dev-claim_{uid}.json")
+}
+
+/// The CDI name of a claim's device.
+pub fn cdi_name(uid: &str, device: &str) -> String {
+    format!("{KIND}={uid}-{device}")
+}
+
+/// One device of a spec: its name in the pool, the UUID of what it is, and its files.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// Name in the pool.
+    pub device: &'a str,
+    /// UUID of the GPU or partition.
+    pub uuid: &'a str,
+    /// What it needs alone.
+    pub files: Files,
+}
+
+/// The spec of a claim: `common` once, and each device.
+pub fn spec(uid: &str, parts: Vec<Part<'_>>, common: Files) -> Spec {
+    let mut shared = edits(common);
+    // Keeps NVIDIA's own runtime, where it is the low-level one, from adding every GPU.
+    shared.env.push("NVIDIA_VISIBLE_DEVICES=void".to_owned());
+    let device = |part: Part<'_>| {
+        let mut container_edits = edits(part.files);
+        container_edits.env.push(format!("{}={}", variable(part.device), part.uuid));
+        let name = format!("{uid}-{}", part.device);
+        Device { name, annotations: BTreeMap::new(), container_edits }
+    };
+    let mut spec = Spec {
+        version: Version::V0_3_0,
+        kind: KIND.to_owned(),
+        annotations: BTreeMap::new(),
+        devices: parts.into_iter().map(device).collect(),
+        container_edits: shared,
+    };
+    spec.version = Version::required_by(&spec);
+    spec
+}
+
+/// The record of a claim whose spec is at `path` with these bytes.
+pub fn record(entry: &Entry, path: &Path, bytes: &[u8]) -> ClaimRecord {
+    let mut requests = BTreeMap::<String, Vec<String>>::new();
+    let mut specs = BTreeMap::new();
+    for device in &entry.devices {
+        let name = cdi_name(&entry.uid, &device.device);
+        // Containers name requests, never subrequests.
+        let request = device.request.split('/').next().unwrap_or_default();
+        requests.entry(request.to_owned()).or_default().push(name.clone());
+        let digest = record::digest(bytes);
+        specs.insert(name, SpecRef { path: path.to_owned(), digest });
+    }
+    ClaimRecord {
+        version: record::VERSION,
+        origin: entry.origin,
+        uid: entry.uid.clone(),
+        namespace: entry.namespace.clone(),
+        name: entry.name.clone(),
+        driver: Driver { name: DRIVER.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        boot: entry.boot.clone(),
+        requests,
+        specs,
+        consumers: Vec::new(),
+    }
+}
+
+fn edits(files: Files) -> ContainerEdits {
+    let node = |file: crate::gpu::NodeFile| DeviceNode {
+        host_path: (file.host_path != file.path).then_some(file.host_path),
+        path: file.path,
+        kind: Some(match file.node.kind {
+            NodeKind::Block => DeviceType::Block,
+            NodeKind::Char => DeviceType::Char,
+            NodeKind::Fifo => DeviceType::Fifo,
+        }),
+        major: i64::from(file.node.major),
+        minor: i64::from(file.node.minor),
+        ..DeviceNode::default()
+    };
+    let mount = |file: crate::gpu::MountFile| Mount {
+        host_path: file.host_path,
+        container_path: file.path,
+        options: ["ro", "nosuid", "nodev", "rbind", "rprivate"].map(str::to_owned).to_vec(),
+        kind: None,
+    };
+    ContainerEdits {
+        device_nodes: files.nodes.into_iter().map(node).collect(),
+        mounts: files.mounts.into_iter().map(mount).collect(),
+        ..ContainerEdits::default()
+    }
+}
+
+/// `DIVVY_GPU_0000_1B_00`: tells a container with several devices which is which. The name is
+/// the device's, so that two claims in one container never fight over one variable.
+fn variable(device: &str) -> String {
+    format!("DIVVY_{}", device.replace(['-', '.'], "_").to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! A node for unit tests: an H100 given whole, another in MIG mode.
+
+use super::{Driver, Gpu, Interval, Inventory, Mig, Model, Partition, PciAddress, Placement};
+
+/// The two GPUs of the node `n`; `there` exists on the second.
+pub(crate) fn node(there: &[(&str, u8)]) -> Inventory {
+    let model = Model::by_key("H100-80GB").unwrap();
+    let partition = |(index, (profile, start)): (u32, &(&str, u8))| Partition {
+        uuid: format!("MIG-{index}"),
+        profile: (*profile).to_owned(),
+        placement: Placement { start: *start, size: model.profile(profile).unwrap().size },
+        gpu_instance: index,
+        compute_instance: 0,
+    };
+    let gpu = |minor: u32, bus: u8, mig: Mig| Gpu {
+        uuid: format!("GPU-{minor}"),
+        pci: PciAddress { domain: 0, bus, device: 0, function: 0 },
+        minor,
+        model,
+        mig,
+        time_slice: Interval::Default,
+    };
+    let partitions = (1u32..).zip(there).map(partition).collect();
+    Inventory {
+        node: "n".to_owned(),
+        driver: Driver { name: "sim".to_owned(), version: "1".to_owned() },
+        gpus: vec![gpu(0, 0x1b, Mig::Off), gpu(1, 0x43, Mig::On(partitions))],
+    }
+}

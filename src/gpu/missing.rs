@@ -1,0 +1,57 @@
+//! GPUs that are missing: a claim was prepared on them, and they cannot be reached now. What needs
+//! them fails and says so; everything else about the claim can still be done.
+
+use std::sync::Arc;
+
+use super::{Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, Placement};
+
+/// GPUs that cannot be reached.
+#[derive(Debug)]
+pub struct Missing {
+    address: String,
+    why: Arc<GpuError>,
+}
+
+// === impl Missing ===
+
+impl Missing {
+    /// The GPUs at `address`, and why they cannot be reached.
+    pub fn new(address: &str, why: GpuError) -> Self {
+        Self { address: address.to_owned(), why: Arc::new(why) }
+    }
+
+    fn error<T>(&self) -> Result<T, GpuError> {
+        let source = Arc::clone(&self.why);
+        Err(GpuError::Missing { address: self.address.clone(), source })
+    }
+}
+
+impl Gpus for Missing {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn inventory(&self) -> Result<Inventory, GpuError> {
+        self.error()
+    }
+
+    fn create_partition(&self, _: &str, _: &str, _: Placement) -> Result<Partition, GpuError> {
+        self.error()
+    }
+
+    fn destroy_partition(&self, _: &MadePartition) -> Result<(), GpuError> {
+        self.error()
+    }
+
+    fn set_time_slice(&self, _: &str, _: Interval) -> Result<(), GpuError> {
+        self.error()
+    }
+
+    fn device_files(&self, _: &str, _: Option<&str>) -> Result<Files, GpuError> {
+        self.error()
+    }
+
+    fn driver_files(&self) -> Result<Files, GpuError> {
+        self.error()
+    }
+}

@@ -1,0 +1,334 @@
+//! A plan says what a claim's devices are on this node and which steps make them ready. It is made
+//! from the claim, the inventory and what other claims hold, and changes nothing.
+
+mod overlap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    claim::{Allocation, Claim, Given, Sharing},
+    gpu::{Device, DeviceName, Gpu, Interval, Inventory, MadePartition, Mig, Placement},
+};
+
+pub use overlap::{Held, obstacle};
+
+/// What is to be prepared for a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The claim's devices, in the order of its allocation.
+    pub devices: Vec<Planned>,
+    /// What must be done, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A device of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Planned {
+    /// `request` or `request/subrequest`.
+    pub request: String,
+    /// Pool.
+    pub pool: String,
+    /// Name in the pool.
+    pub device: String,
+    /// What it is on this node.
+    pub target: Target,
+    /// How the claim's processes share it.
+    pub sharing: Sharing,
+    /// For looking on: takes nothing away from others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub admin: bool,
+}
+
+/// The part of the node that a device is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Target {
+    /// A whole GPU, by UUID.
+    Gpu {
+        /// Its UUID.
+        gpu: String,
+    },
+    /// The partition of a GPU at a place.
+    Partition {
+        /// UUID of the GPU.
+        gpu: String,
+        /// Profile, by name.
+        profile: String,
+        /// Where.
+        placement: Placement,
+    },
+}
+
+/// A change of the machine, with what is needed to undo it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Step {
+    /// Makes a partition; undone by ending it.
+    Partition(MadePartition),
+    /// Sets a GPU's time slice; undone by setting it as it was.
+    TimeSlice {
+        /// UUID of the GPU.
+        gpu: String,
+        /// What it is set to.
+        interval: Interval,
+        /// What it was.
+        before: Interval,
+    },
+}
+
+/// Why a claim cannot be prepared as it is allocated.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// None of its devices are ours.
+    #[error("claim {claim}: its allocation has no device of driver gpu.divvy.dev")]
+    NotOurs {
+        /// The claim.
+        claim: String,
+    },
+    /// It is allocated on another node.
+    #[error(
+        "claim {claim}: {device} is allocated in pool {pool:?}, and this node's pool is {node:?}"
+    )]
+    OtherNode {
+        /// The claim.
+        claim: String,
+        /// The device.
+        device: String,
+        /// Its pool.
+        pool: String,
+        /// This node.
+        node: String,
+    },
+    /// The node has no such device.
+    #[error("claim {claim}: node {node} has no device {device:?}{}", Offered(offered))]
+    NoDevice {
+        /// The claim.
+        claim: String,
+        /// The device.
+        device: String,
+        /// The node.
+        node: String,
+        /// What there is instead.
+        offered: Vec<String>,
+    },
+    /// The GPU's MIG mode does not let it be given that way.
+    #[error("claim {claim}: {device}: {why}")]
+    MigMode {
+        /// The claim.
+        claim: String,
+        /// The device.
+        device: String,
+        /// The mode, and what it allows.
+        why: &'static str,
+    },
+    /// Somebody else has it, or a part of it.
+    #[error("claim {claim}: {device} is {by}")]
+    Overlap {
+        /// The claim.
+        claim: String,
+        /// The device.
+        device: String,
+        /// What has it: `held by claim …`, …
+        by: String,
+    },
+    /// A configuration does not fit the device.
+    #[error(
+        "claim {claim}: {place}: {device} is a MIG device and cannot be time-sliced: the \
+             hardware has no such setting"
+    )]
+    NotForMig {
+        /// The claim.
+        claim: String,
+        /// Where the configuration is written.
+        place: String,
+        /// The device.
+        device: String,
+    },
+}
+
+struct Offered<'a>(&'a [String]);
+
+/// Plans an allocated claim.
+///
+/// # Errors
+/// When a device is not there, not free, or not to be had in that way.
+pub fn plan(
+    claim: &Claim,
+    allocation: &Allocation,
+    inventory: &Inventory,
+    held: &[Held],
+) -> Result<Plan, PlanError> {
+    if allocation.results.is_empty() {
+        return Err(PlanError::NotOurs { claim: claim.title() });
+    }
+    let mut plan = Plan { devices: Vec::new(), steps: Vec::new() };
+    for given in &allocation.results {
+        let device = find(claim, given, inventory)?;
+        let sharing = sharing(claim, given, &device, allocation)?;
+        let planned = Planned {
+            request: given.request.clone(),
+            pool: given.pool.clone(),
+            device: given.device.clone(),
+            target: Target::of(&device),
+            sharing,
+            admin: given.admin,
+        };
+        let overlap =
+            |by| PlanError::Overlap { claim: claim.title(), device: given.device.clone(), by };
+        if !planned.admin {
+            if let Some(by) = obstacle(&device, held) {
+                return Err(overlap(by));
+            }
+            let mut earlier = plan.devices.iter().filter(|earlier| !earlier.admin);
+            match earlier.find(|earlier| earlier.target.overlaps(&planned.target)) {
+                // Two requests of a claim may be the same time-sliced GPU: it is one claim's.
+                Some(same) if may_share(same, &planned) => {
+                    plan.devices.push(planned);
+                    continue;
+                }
+                Some(other) => {
+                    let request = &other.request;
+                    let by = format!("given to request {request} of the claim already");
+                    return Err(overlap(by));
+                }
+                None => {}
+            }
+        }
+        plan.steps.extend(step(&planned, &device));
+        plan.devices.push(planned);
+    }
+    Ok(plan)
+}
+
+/// The device that was given, if the node can give it.
+fn find<'a>(
+    claim: &Claim,
+    given: &Given,
+    inventory: &'a Inventory,
+) -> Result<Device<'a>, PlanError> {
+    let (claim, device, node) = (claim.title(), given.device.clone(), inventory.node.clone());
+    if given.pool != node {
+        return Err(PlanError::OtherNode { claim, device, pool: given.pool.clone(), node });
+    }
+    let known = given.device.parse::<DeviceName>().ok();
+    let Some(found) = known.and_then(|name| inventory.device(&name)) else {
+        let mut offered: Vec<_> =
+            inventory.devices().map(|device| device.name().to_string()).collect();
+        offered.truncate(4);
+        return Err(PlanError::NoDevice { claim, device, node, offered });
+    };
+    let why = match (&found, &found.gpu().mig) {
+        (Device::Gpu(_), Mig::On(_)) if !given.admin => {
+            "the GPU is in MIG mode, and only its partitions can be given"
+        }
+        (Device::Partition { .. }, Mig::Off) => "the GPU is not in MIG mode",
+        (Device::Partition { .. }, Mig::Unsupported) => "the GPU has no MIG mode",
+        (Device::Partition { .. }, _) if given.admin => {
+            "adminAccess to a MIG device comes with a later version"
+        }
+        _ => return Ok(found),
+    };
+    Err(PlanError::MigMode { claim, device, why })
+}
+
+/// The configuration that counts: the last one that names the request or, naming none, fits the
+/// device. The claim's stand after the classes'.
+fn sharing(
+    claim: &Claim,
+    given: &Given,
+    device: &Device<'_>,
+    allocation: &Allocation,
+) -> Result<Sharing, PlanError> {
+    let is_gpu = matches!(device, Device::Gpu(_));
+    let counts = allocation.config.iter().rev().find(|configured| {
+        configured.names(&given.request) || (configured.requests.is_empty() && is_gpu)
+    });
+    match counts {
+        Some(configured) if configured.sharing != Sharing::Exclusive && !is_gpu => {
+            Err(PlanError::NotForMig {
+                claim: claim.title(),
+                place: configured.place.clone(),
+                device: given.device.clone(),
+            })
+        }
+        Some(configured) => Ok(configured.sharing),
+        None => Ok(Sharing::Exclusive),
+    }
+}
+
+fn may_share(one: &Planned, other: &Planned) -> bool {
+    one.target == other.target
+        && one.sharing == other.sharing
+        && matches!(one.sharing, Sharing::TimeSlicing(_))
+}
+
+fn step(planned: &Planned, device: &Device<'_>) -> Option<Step> {
+    if planned.admin {
+        return None;
+    }
+    match (&planned.target, planned.sharing, device.gpu()) {
+        (Target::Partition { gpu, profile, placement }, _, _) => {
+            Some(Step::Partition(MadePartition {
+                gpu: gpu.clone(),
+                profile: profile.clone(),
+                placement: *placement,
+                uuid: None,
+            }))
+        }
+        (Target::Gpu { gpu }, Sharing::TimeSlicing(interval), Gpu { time_slice, .. }) => {
+            Some(Step::TimeSlice { gpu: gpu.clone(), interval, before: *time_slice })
+        }
+        (Target::Gpu { .. }, Sharing::Exclusive, _) => None,
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// The part of the node that a device is.
+    pub fn of(device: &Device<'_>) -> Self {
+        let gpu = device.gpu().uuid.clone();
+        match device {
+            Device::Gpu(_) => Self::Gpu { gpu },
+            Device::Partition { profile, placement, .. } => {
+                Self::Partition { gpu, profile: profile.name.to_owned(), placement: *placement }
+            }
+        }
+    }
+
+    /// UUID of the GPU that it is, or is a part of.
+    pub fn gpu(&self) -> &str {
+        match self {
+            Self::Gpu { gpu } | Self::Partition { gpu, .. } => gpu,
+        }
+    }
+}
+
+// === impl PlanError ===
+
+impl PlanError {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotOurs { .. } => "CLAIM-INVALID",
+            Self::OtherNode { .. } | Self::NoDevice { .. } | Self::MigMode { .. } => "NO-DEVICE",
+            Self::Overlap { .. } => "OVERLAP",
+            Self::NotForMig { .. } => "CONFIG-INVALID",
+        }
+    }
+}
+
+// === impl Offered ===
+
+impl std::fmt::Display for Offered<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            [] => f.write_str("; it has none"),
+            offered => write!(f, "; it has {}, …", offered.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! An overlap is two claims that would use the same piece of hardware: a GPU and its partition,
+//! two partitions on the same memory slices.
+
+use super::Target;
+use crate::gpu::{Device, model::has_media_extensions};
+
+/// What a claim holds, as the journal has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// `namespace/name`
+    pub claim: String,
+    /// What it holds.
+    pub target: Target,
+}
+
+/// What keeps a device from being given, if anything does: `held by claim …`, …
+pub fn obstacle(device: &Device<'_>, held: &[Held]) -> Option<String> {
+    let target = Target::of(device);
+    if let Some(other) = held.iter().find(|held| held.target.overlaps(&target)) {
+        return Some(match other.target == target {
+            true => format!("held by claim {}", other.claim),
+            false => format!("in the way of {}, held by claim {}", other.target, other.claim),
+        });
+    }
+    match device {
+        Device::Partition { gpu, profile, placement } => {
+            let there = gpu.in_the_way(profile, *placement)?;
+            Some(format!(
+                "blocked by partition {} at {} ({}), which divvy did not make",
+                there.profile, there.placement, there.uuid
+            ))
+        }
+        Device::Gpu(_) => None,
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    /// True when both are, in part, the same hardware.
+    pub fn overlaps(&self, other: &Target) -> bool {
+        self.gpu() == other.gpu()
+            && match (self, other) {
+                (
+                    Self::Partition { placement: one, profile: a, .. },
+                    Self::Partition { placement: other, profile: b, .. },
+                ) => one.overlaps(*other) || (has_media_extensions(a) && has_media_extensions(b)),
+                (Self::Gpu { .. }, _) | (_, Self::Gpu { .. }) => true,
+            }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gpu { gpu } => f.write_str(gpu),
+            Self::Partition { gpu, profile, placement } => {
+                write!(f, "{profile} at {placement} of {gpu}")
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+use super::{Held, Plan, PlanError, Step, Target, plan};
+use crate::{
+    claim::{Allocation, Claim, Configured, Given, Sharing},
+    gpu::{Interval, Placement, fixture::node},
+};
+
+const WHOLE: &str = "gpu-0000-1b-00";
+const SMALL: &str = "gpu-0000-43-00-1g10gb-2";
+
+fn claim() -> Claim {
+    Claim {
+        uid: "u".to_owned(),
+        namespace: "default".to_owned(),
+        name: "c".to_owned(),
+        requests: Vec::new(),
+        config: Vec::new(),
+        restrictions: Vec::new(),
+        allocation: None,
+    }
+}
+
+fn given(request: &str, device: &str) -> Given {
+    let (request, device) = (request.to_owned(), device.to_owned());
+    Given { request, pool: "n".to_owned(), device, admin: false }
+}
+
+fn configured(requests: &[&str], sharing: Sharing) -> Configured {
+    let requests = requests.iter().map(|name| (*name).to_owned()).collect();
+    Configured { requests, sharing, place: "c.yaml:1:1".to_owned() }
+}
+
+fn held(target: Target) -> Held {
+    Held { claim: "default/other".to_owned(), target }
+}
+
+fn partition(profile: &str, start: u8, size: u8) -> Target {
+    let placement = Placement { start, size };
+    Target::Partition { gpu: "GPU-1".to_owned(), profile: profile.to_owned(), placement }
+}
+
+fn planned(
+    results: Vec<Given>,
+    config: Vec<Configured>,
+    there: &[(&str, u8)],
+    held: &[Held],
+) -> Result<Plan, PlanError> {
+    plan(&claim(), &Allocation { results, config }, &node(there), held)
+}
+
+#[test]
+fn a_whole_gpu_needs_no_step_and_a_partition_one() {
+    let plan = planned(vec![given("a", WHOLE), given("b", SMALL)], vec![], &[], &[]).unwrap();
+    assert_eq!(plan.devices[0].target, Target::Gpu { gpu: "GPU-0".to_owned() });
+    assert_eq!(plan.devices[1].target, partition("1g.10gb", 2, 1));
+    let [Step::Partition(made)] = plan.steps.as_slice() else { panic!("{:?}", plan.steps) };
+    assert_eq!((made.placement.start, &made.uuid), (2, &None));
+}
+
+#[test]
+fn the_last_configuration_that_names_the_request_counts() {
+    let slice = |interval| Sharing::TimeSlicing(interval);
+    let sharing = |request: &str, config: Vec<Configured>| {
+        planned(vec![given(request, WHOLE)], config, &[], &[]).unwrap().devices[0].sharing
+    };
+    let short = configured(&["gpu"], slice(Interval::Short));
+    let long = configured(&[], slice(Interval::Long));
+    assert_eq!(sharing("gpu", vec![]), Sharing::Exclusive);
+    assert_eq!(sharing("gpu", vec![short.clone(), long.clone()]), slice(Interval::Long));
+    assert_eq!(sharing("gpu", vec![long.clone(), short.clone()]), slice(Interval::Short));
+    assert_eq!(sharing("gpu/small", vec![long.clone(), short.clone()]), slice(Interval::Short));
+    assert_eq!(sharing("other", vec![long, short]), slice(Interval::Long));
+    let sub = configured(&["gpu/big"], slice(Interval::Medium));
+    assert_eq!(sharing("gpu/small", vec![sub]), Sharing::Exclusive);
+}
+
+#[test]
+fn a_time_slice_step_knows_how_it_was() {
+    let config = vec![configured(&[], Sharing::TimeSlicing(Interval::Short))];
+    let plan = planned(vec![given("a", WHOLE)], config, &[], &[]).unwrap();
+    let [Step::TimeSlice { interval, before, .. }] = plan.steps.as_slice() else { panic!() };
+    assert_eq!((*interval, *before), (Interval::Short, Interval::Default));
+}
+
+#[test]
+fn configuration_for_all_requests_applies_where_it_fits() {
+    let config = vec![configured(&[], Sharing::TimeSlicing(Interval::Short))];
+    let plan = planned(vec![given("a", SMALL)], config, &[], &[]).unwrap();
+    assert_eq!(plan.devices[0].sharing, Sharing::Exclusive);
+    let config = vec![configured(&["a"], Sharing::TimeSlicing(Interval::Short))];
+    let error = planned(vec![given("a", SMALL)], config, &[], &[]).unwrap_err();
+    assert_eq!(error.code(), "CONFIG-INVALID", "{error}");
+}
+
+#[test]
+fn what_another_claim_holds_is_refused() {
+    for (device, target) in [
+        (WHOLE, Target::Gpu { gpu: "GPU-0".to_owned() }),
+        (SMALL, partition("1g.10gb", 2, 1)),
+        (SMALL, partition("3g.40gb", 0, 4)),
+        (SMALL, Target::Gpu { gpu: "GPU-1".to_owned() }),
+    ] {
+        let error = planned(vec![given("a", device)], vec![], &[], &[held(target)]).unwrap_err();
+        assert_eq!(error.code(), "OVERLAP");
+        assert!(error.to_string().contains("held by claim default/other"), "{error}");
+    }
+    let elsewhere = held(partition("3g.40gb", 4, 4));
+    planned(vec![given("a", SMALL)], vec![], &[], &[elsewhere]).unwrap();
+}
+
+#[test]
+fn partitions_that_divvy_did_not_make_are_not_touched() {
+    let there = [("2g.20gb", 2)];
+    let error = planned(vec![given("a", SMALL)], vec![], &there, &[]).unwrap_err();
+    assert!(error.to_string().contains("divvy did not make"), "{error}");
+    let media = "gpu-0000-43-00-1g10gb-me-6";
+    let error = planned(vec![given("a", media)], vec![], &[("1g.10gb+me", 0)], &[]).unwrap_err();
+    assert_eq!(error.code(), "OVERLAP", "{error}");
+}
+
+#[test]
+fn one_claim_never_gets_a_device_twice_unless_it_is_time_sliced() {
+    let twice = || vec![given("a", WHOLE), given("b", WHOLE)];
+    let error = planned(twice(), vec![], &[], &[]).unwrap_err();
+    assert_eq!(error.code(), "OVERLAP", "{error}");
+    let config = vec![configured(&[], Sharing::TimeSlicing(Interval::Short))];
+    let plan = planned(twice(), config, &[], &[]).unwrap();
+    assert_eq!((plan.devices.len(), plan.steps.len()), (2, 1));
+    let config = vec![
+        configured(&["a"], Sharing::TimeSlicing(Interval::Short)),
+        configured(&["b"], Sharing::TimeSlicing(Interval::Long)),
+    ];
+    assert_eq!(planned(twice(), config, &[], &[]).unwrap_err().code(), "OVERLAP");
+    let big = "gpu-0000-43-00-3g40gb-0";
+    let error = planned(vec![given("a", SMALL), given("b", big)], vec![], &[], &[]).unwrap_err();
+    assert!(error.to_string().contains("request a of the claim"), "{error}");
+}
+
+#[test]
+fn admin_access_takes_nothing_away() {
+    let admin = Given { admin: true, ..given("a", WHOLE) };
+    let other = held(Target::Gpu { gpu: "GPU-0".to_owned() });
+    let config = vec![configured(&[], Sharing::TimeSlicing(Interval::Short))];
+    let plan = planned(vec![admin, given("b", SMALL)], config, &[], &[other]).unwrap();
+    assert!(plan.devices[0].admin);
+    assert!(matches!(plan.steps.as_slice(), [Step::Partition(_)]));
+}
+
+#[test]
+fn devices_that_cannot_be_had_say_why() {
+    for (device, says) in [
+        ("gpu-0", "node n has no device \"gpu-0\"; it has gpu-0000-1b-00, "),
+        ("gpu-0000-1b-00-1", "has no device"),
+        ("gpu-0000-43-00-1g10gb-7", "has no device"),
+        ("gpu-0000-43-00-9g1gb-0", "has no device"),
+        ("gpu-0000-43-00", "only its partitions"),
+        ("gpu-0000-1b-00-1g10gb-0", "not in MIG mode"),
+    ] {
+        let error = planned(vec![given("a", device)], vec![], &[], &[]).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(error.code(), "NO-DEVICE");
+    }
+    let elsewhere = Given { pool: "m".to_owned(), ..given("a", WHOLE) };
+    let error = planned(vec![elsewhere], vec![], &[], &[]).unwrap_err();
+    assert!(error.to_string().contains("pool \"m\""), "{error}");
+    assert!(planned(vec![], vec![], &[], &[]).is_err());
+}

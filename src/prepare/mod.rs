@@ -1,0 +1,302 @@
+//! Preparing makes a claim's devices ready on this machine, unpreparing takes everything back. The
+//! one place that changes the machine.
+//!
+//! Everything is validated first. Then the journal says what is about to be done, the steps are
+//! done, spec and record are written, and the journal says that it is done. Whatever fails on the
+//! way, exactly what was done is undone; whatever a crash leaves, the next one to come undoes.
+
+mod publish;
+mod reconcile;
+mod step;
+
+use std::{fmt, path::Path};
+
+use divvy_cdi::spec::WriteError;
+use divvy_hook::record::{Origin, RecordError, RunDir};
+
+use crate::{
+    allocate::{self, AllocateError},
+    claim::{Claim, Class},
+    gpu::{GpuError, Gpus},
+    journal::{Entry, Journal, JournalError, Stage, VERSION},
+    lock::Lock,
+    plan::{self, Held, PlanError},
+};
+
+pub use reconcile::Reconciled;
+
+/// A node, as far as preparing changes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Node<'a> {
+    /// Its GPUs.
+    pub gpus: &'a dyn Gpus,
+    /// What was done on it.
+    pub journal: &'a Journal,
+    /// Where the hook finds the records.
+    pub run: &'a RunDir,
+    /// Where claims' CDI specs go.
+    pub cdi_dir: &'a Path,
+    /// The boot it is in.
+    pub boot: &'a str,
+}
+
+/// A claim that is prepared.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Its entry in the journal.
+    pub entry: Entry,
+    /// False when it was prepared before.
+    pub fresh: bool,
+}
+
+/// Why a claim is not prepared, or not ended.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The GPUs cannot be looked at.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// No devices could be chosen.
+    #[error(transparent)]
+    Allocate(#[from] AllocateError),
+    /// It cannot be prepared as it is allocated.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// It is prepared, but as something else.
+    #[error("claim {claim} is prepared already, and {differs} since")]
+    Changed {
+        /// The claim.
+        claim: String,
+        /// What is not as it was.
+        differs: &'static str,
+    },
+    /// Another claim has its name.
+    #[error("claim {claim} is prepared already with another UID, {uid}")]
+    NameTaken {
+        /// The claim.
+        claim: String,
+        /// The other's UID.
+        uid: String,
+    },
+    /// A change of the machine failed; what was done before it is undone, but for `left`.
+    #[error("claim {claim}: {doing} failed{}", Left(left))]
+    Step {
+        /// The claim.
+        claim: String,
+        /// What failed.
+        doing: String,
+        /// Why.
+        #[source]
+        source: Box<StepError>,
+        /// What could not be undone.
+        left: Vec<Undone>,
+    },
+    /// Ending it left something.
+    #[error("claim {claim} could not be ended{}", Left(left))]
+    Left {
+        /// The claim.
+        claim: String,
+        /// What could not be undone.
+        left: Vec<Undone>,
+    },
+}
+
+/// Why one change failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// A GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The claim's spec.
+    #[error(transparent)]
+    Spec(#[from] WriteError),
+    /// The claim's spec cannot be read back, or its directory cannot be made.
+    #[error(transparent)]
+    File(#[from] divvy_cdi::file::FileError),
+    /// The claim's record.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// A change that could not be undone.
+#[derive(Debug)]
+pub struct Undone {
+    /// What was tried.
+    pub doing: String,
+    /// Why it failed.
+    pub error: StepError,
+}
+
+struct Left<'a>(&'a [Undone]);
+
+// === impl Node ===
+
+impl Node<'_> {
+    /// Prepares a claim. One that is prepared already is verified, brought back in step where it
+    /// is not, and has the same names as before.
+    ///
+    /// # Errors
+    /// Nothing of the claim is left on the machine, unless [`PrepareError::Step`] says what.
+    pub fn prepare(
+        &self,
+        claim: &Claim,
+        classes: &[Class],
+        origin: Origin,
+    ) -> Result<Prepared, PrepareError> {
+        let held = self.journal.lock()?;
+        // A damaged entry stops every new claim: what it holds is not known.
+        let entries = self.journal.entries()?.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let asked = claim.digest(classes);
+        if let Some(other) = entries.iter().find(|other| {
+            other.title() == claim.title() && other.uid != claim.uid && origin == Origin::Local
+        }) {
+            let (claim, uid) = (claim.title(), other.uid.clone());
+            return Err(PrepareError::NameTaken { claim, uid });
+        }
+        if let Some(entry) = entries.iter().find(|entry| entry.uid == claim.uid) {
+            let mut entry = entry.clone();
+            match entry.stage {
+                Stage::Done => {
+                    self.same(&entry, claim, &asked)?;
+                    self.ensure(&held, &mut entry)?;
+                    return Ok(Prepared { entry, fresh: false });
+                }
+                Stage::Started => self.end(&held, &entry)?,
+            }
+        }
+        let others: Vec<Held> =
+            entries.iter().filter(|e| e.uid != claim.uid).flat_map(Entry::held).collect();
+        let mut entry = self.begin(claim, classes, origin, asked, &others)?;
+        match self.act(&held, &mut entry) {
+            Ok(()) => Ok(Prepared { entry, fresh: true }),
+            Err((doing, source)) => {
+                let (claim, left) = (entry.title(), self.undo(&held, &entry));
+                Err(PrepareError::Step { claim, doing, source: Box::new(source), left })
+            }
+        }
+    }
+
+    /// Ends a claim: needs nothing but its entry, does all it can, and can be repeated. False when
+    /// nothing was prepared.
+    ///
+    /// # Errors
+    /// When something is left; the entry stays, so that it can be tried again.
+    pub fn unprepare(&self, uid: &str) -> Result<bool, PrepareError> {
+        let held = self.journal.lock()?;
+        let Some(mut entry) = self.journal.entry(uid)? else { return Ok(false) };
+        if entry.stage == Stage::Done {
+            // From here on, whoever finds it after a crash goes on ending it.
+            entry.stage = Stage::Started;
+            self.journal.write(&held, &entry)?;
+        }
+        self.end(&held, &entry)?;
+        Ok(true)
+    }
+
+    fn same(&self, entry: &Entry, claim: &Claim, asked: &str) -> Result<(), PrepareError> {
+        let differs = if entry.asked != asked {
+            "its manifest has changed"
+        } else if entry.gpus != self.gpus.address() {
+            "--gpus has changed"
+        } else {
+            return Ok(());
+        };
+        Err(PrepareError::Changed { claim: claim.title(), differs })
+    }
+
+    /// Everything that can be said before the machine is changed.
+    fn begin(
+        &self,
+        claim: &Claim,
+        classes: &[Class],
+        origin: Origin,
+        asked: String,
+        others: &[Held],
+    ) -> Result<Entry, PrepareError> {
+        let inventory = self.gpus.inventory()?;
+        let plan = match &claim.allocation {
+            Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,
+            None => {
+                let allocation = allocate::allocate(claim, classes, &inventory, others)?;
+                plan::plan(claim, &allocation, &inventory, others)?
+            }
+        };
+        Ok(Entry {
+            version: VERSION,
+            uid: claim.uid.clone(),
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+            origin,
+            asked,
+            gpus: self.gpus.address().to_owned(),
+            boot: self.boot.to_owned(),
+            stage: Stage::Started,
+            devices: plan.devices,
+            steps: plan.steps,
+        })
+    }
+
+    fn end(&self, held: &Lock, entry: &Entry) -> Result<(), PrepareError> {
+        let left = self.undo(held, entry);
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(PrepareError::Left { claim: entry.title(), left }),
+        }
+    }
+}
+
+// === impl PrepareError ===
+
+impl PrepareError {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Journal(error) => error.code(),
+            Self::Gpu(error) => error.code(),
+            Self::Allocate(error) => error.code(),
+            Self::Plan(error) => error.code(),
+            Self::Changed { .. } | Self::NameTaken { .. } => "CLAIM-PREPARED",
+            Self::Step { source, .. } => source.code(),
+            Self::Left { left, .. } => left.first().map_or("UNPREPARE", |left| left.error.code()),
+        }
+    }
+}
+
+// === impl StepError ===
+
+impl StepError {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Gpu(error) => error.code(),
+            Self::Spec(WriteError::File(error)) | Self::File(error) => error.code(),
+            Self::Spec(_) => "SPEC-INVALID",
+            Self::Record(error) => error.code(),
+            Self::Journal(error) => error.code(),
+        }
+    }
+}
+
+// === impl Left ===
+
+impl fmt::Display for Left<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Undone { doing, error } in self.0 {
+            write!(f, "; {doing} failed as well: {error}")?;
+            let mut source = std::error::Error::source(error);
+            while let Some(cause) = source {
+                write!(f, ": {cause}")?;
+                source = cause.source();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

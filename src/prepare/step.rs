@@ -1,0 +1,147 @@
+//! A step is done and undone here, each with the journal written before and after.
+
+use super::{Node, StepError, Undone};
+use crate::{
+    emit,
+    gpu::{Inventory, MadePartition},
+    journal::{Entry, Stage},
+    lock::Lock,
+    plan::Step,
+};
+use divvy_cdi::spec;
+
+/// What failed, in words, and why.
+type Failed = (String, StepError);
+
+// === impl Node ===
+
+impl Node<'_> {
+    /// Does all that a new entry says, and journals it.
+    pub(super) fn act(&self, held: &Lock, entry: &mut Entry) -> Result<(), Failed> {
+        self.note(held, entry)?;
+        for index in 0..entry.steps.len() {
+            let Some(step) = entry.steps.get_mut(index) else { break };
+            self.step(step).map_err(|error| (step.to_string(), error))?;
+            if matches!(step, Step::Partition(_)) {
+                self.note(held, entry)?;
+            }
+        }
+        self.publish(entry)?;
+        entry.stage = Stage::Done;
+        self.note(held, entry)
+    }
+
+    /// Verifies a prepared claim and brings back what is missing, so that its names keep working.
+    /// True when something was.
+    pub(super) fn ensure(
+        &self,
+        held: &Lock,
+        entry: &mut Entry,
+    ) -> Result<bool, super::PrepareError> {
+        let inventory = self.gpus.inventory()?;
+        let before = entry.clone();
+        let title = entry.title();
+        let mut restored = false;
+        let mut ensure = || -> Result<bool, Failed> {
+            for step in &mut entry.steps {
+                if !is_done(step, &inventory) {
+                    if let Step::Partition(made) = step {
+                        made.uuid = None;
+                    }
+                    self.step(step).map_err(|error| (step.to_string(), error))?;
+                    restored = true;
+                }
+            }
+            self.boot.clone_into(&mut entry.boot);
+            if *entry != before {
+                self.note(held, entry)?;
+            }
+            Ok(self.publish(entry)? || restored)
+        };
+        ensure().map_err(|(doing, source)| super::PrepareError::Step {
+            claim: title,
+            doing,
+            source: Box::new(source),
+            left: Vec::new(),
+        })
+    }
+
+    /// Undoes everything that an entry says, done or not, and removes it; what fails is returned,
+    /// and then the entry stays.
+    pub(super) fn undo(&self, held: &Lock, entry: &Entry) -> Vec<Undone> {
+        let mut left = Vec::new();
+        let mut attempt = |doing: String, result: Result<(), StepError>| {
+            left.extend(result.err().map(|error| Undone { doing, error }));
+        };
+        // First what containers start by: from here on nobody new gets the devices.
+        let record = self.run.remove_claim(&entry.uid).map(drop).map_err(StepError::from);
+        attempt("removing the record".to_owned(), record);
+        let name = emit::spec_name(&entry.uid);
+        let spec = spec::remove(self.cdi_dir, &name).map(drop).map_err(StepError::from);
+        attempt("removing the CDI spec".to_owned(), spec);
+        for step in entry.steps.iter().rev() {
+            attempt(format!("undoing: {step}"), self.unstep(step));
+        }
+        if left.is_empty() {
+            let removed = self.journal.remove(held, &entry.uid).map_err(StepError::from);
+            left.extend(
+                removed
+                    .err()
+                    .map(|error| Undone { doing: "removing the journal entry".to_owned(), error }),
+            );
+        }
+        left
+    }
+
+    fn step(&self, step: &mut Step) -> Result<(), StepError> {
+        match step {
+            Step::Partition(made) => {
+                let MadePartition { gpu, profile, placement, uuid } = made;
+                let partition = self.gpus.create_partition(gpu, profile, *placement)?;
+                *uuid = Some(partition.uuid);
+            }
+            Step::TimeSlice { gpu, interval, .. } => self.gpus.set_time_slice(gpu, *interval)?,
+        }
+        Ok(())
+    }
+
+    fn unstep(&self, step: &Step) -> Result<(), StepError> {
+        match step {
+            Step::Partition(made) => self.gpus.destroy_partition(made)?,
+            Step::TimeSlice { gpu, before, .. } => self.gpus.set_time_slice(gpu, *before)?,
+        }
+        Ok(())
+    }
+
+    fn note(&self, held: &Lock, entry: &Entry) -> Result<(), Failed> {
+        let written = self.journal.write(held, entry);
+        written.map_err(|error| ("writing the journal".to_owned(), error.into()))
+    }
+}
+
+/// True when the machine is as the step leaves it.
+fn is_done(step: &Step, inventory: &Inventory) -> bool {
+    match step {
+        Step::Partition(made) => inventory
+            .gpu(&made.gpu)
+            .is_some_and(|gpu| gpu.partitions().iter().any(|there| made.is(there))),
+        Step::TimeSlice { gpu, interval, .. } => {
+            inventory.gpu(gpu).is_some_and(|gpu| gpu.time_slice == *interval)
+        }
+    }
+}
+
+// === impl Step ===
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Step::Partition(MadePartition { gpu, profile, placement, .. }) => {
+                write!(f, "making partition {profile} at {placement} of {gpu}")
+            }
+            Step::TimeSlice { gpu, interval, .. } => {
+                write!(f, "setting the time slice of {gpu} to {interval}")
+            }
+        }
+    }
+}
