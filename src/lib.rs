@@ -10,8 +10,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod allocate;
 pub mod claim;
+pub mod daemon;
 pub mod emit;
 pub mod gpu;
 pub mod journal;

@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The command line: `divvy --help`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    divvy::admin::run(std::env::args_os())
+}

@@ -1,0 +1,263 @@
+//! `divvy devices`: what containers can ask for, and what the node has.
+
+use std::path::PathBuf;
+
+use divvy_cdi::{
+    file::Trust,
+    registry::{DEFAULT_DIRS, Definition, Registry, Standing, State},
+};
+use serde_json::{Value, json};
+
+use super::{Answer, Exit, Failure, Places, table::Table};
+use crate::{
+    gpu::{Device, Gpu, Inventory, Mig, Partition},
+    journal::Entry,
+    plan::{Held, Target},
+};
+
+/// List the CDI devices that containers can ask for, and the node's GPUs.
+///
+/// CDI devices are those of the spec directories, read as the hook reads them: a definition that
+/// does not count is listed with the reason. With --gpus, the GPUs come first: their partitions,
+/// the room for more, and which claim holds what.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  divvy devices
+  divvy devices --gpus sim:node.toml
+  divvy devices --spec-dir ./cdi -o json")]
+pub(super) struct Devices {
+    /// A directory of CDI specs, repeatable; a later one counts more
+    #[arg(long, value_name = "DIR")]
+    spec_dir: Vec<PathBuf>,
+}
+
+// === impl Devices ===
+
+impl Devices {
+    pub(super) fn run(&self, places: &Places) -> Result<Answer, Failure> {
+        let (mut text, mut json) = (String::new(), json!({}));
+        if places.gpus.is_some() {
+            let inventory =
+                places.gpus()?.inventory().map_err(|error| Failure::of(error.code(), &error))?;
+            let held = held(places)?;
+            text.push_str(&node(&inventory, &held));
+            text.push('\n');
+            set(&mut json, "node", node_json(&inventory, &held));
+        }
+        let registry = Registry::scan(&self.dirs(places), &Trust::of_process());
+        text.push_str(&cdi(&registry));
+        set(&mut json, "cdi", cdi_json(&registry));
+        Ok(Answer { text, json, exit: Exit::Ok })
+    }
+
+    /// The directories that the hook reads by default, and the one that claims' specs go to.
+    fn dirs(&self, places: &Places) -> Vec<PathBuf> {
+        if !self.spec_dir.is_empty() {
+            return self.spec_dir.clone();
+        }
+        let mut dirs: Vec<PathBuf> = DEFAULT_DIRS.iter().map(PathBuf::from).collect();
+        if !dirs.contains(&places.cdi_dir) {
+            dirs.push(places.cdi_dir.clone());
+        }
+        dirs
+    }
+}
+
+/// What prepared claims hold. Entries that cannot be read are not guessed at.
+fn held(places: &Places) -> Result<Vec<Held>, Failure> {
+    let entries = places.journal().entries().map_err(|e| Failure::of(e.code(), &e))?;
+    let mut held = Vec::new();
+    for entry in entries {
+        let entry: Entry = entry.map_err(|e| Failure::of(e.code(), &e))?;
+        held.extend(entry.held());
+    }
+    Ok(held)
+}
+
+fn node(inventory: &Inventory, held: &[Held]) -> String {
+    let driver = &inventory.driver;
+    let mut text = format!("Node {}, driver {} {}\n", inventory.node, driver.name, driver.version);
+    let mut table = Table::new(2, &["DEVICE", "WHAT", "MEMORY", "TIME SLICE", "CLAIM"]);
+    for gpu in &inventory.gpus {
+        let name = Device::Gpu(gpu).name().to_string();
+        let claim = holder(&Target::Gpu { gpu: gpu.uuid.clone() }, held);
+        let (what, slice, claim) = match &gpu.mig {
+            Mig::On(_) => (format!("{}, MIG", gpu.model.product), String::new(), String::new()),
+            Mig::Off | Mig::Unsupported => {
+                let claim = claim.unwrap_or_else(|| "-".to_owned());
+                (gpu.model.product.to_owned(), gpu.time_slice.to_string(), claim)
+            }
+        };
+        table.row([name, what, gib(gpu.model.memory), slice, claim]);
+        for partition in gpu.partitions() {
+            let name = format!("  {}", partition_name(gpu, partition));
+            let memory = gpu.model.profile(&partition.profile).map(|profile| gib(profile.memory));
+            let claim = partition_holder(gpu, partition, held);
+            let claim = claim.unwrap_or_else(|| "none: divvy did not make it".to_owned());
+            let what = partition.profile.clone();
+            table.row([name, what, memory.unwrap_or_default(), String::new(), claim]);
+        }
+    }
+    text.push_str(&table.to_string());
+    for gpu in &inventory.gpus {
+        let room = room(gpu);
+        if !room.is_empty() {
+            let room: Vec<_> =
+                room.iter().map(|(name, count)| format!("{count} × {name}")).collect();
+            let name = Device::Gpu(gpu).name();
+            text.push_str(&format!("  {name} has room for {}\n", room.join(" or ")));
+        }
+    }
+    text
+}
+
+fn node_json(inventory: &Inventory, held: &[Held]) -> Value {
+    let partition = |gpu: &Gpu, partition: &Partition| {
+        json!({
+            "device": partition_name(gpu, partition),
+            "uuid": partition.uuid,
+            "profile": partition.profile,
+            "placement": partition.placement,
+            "claim": partition_holder(gpu, partition, held),
+        })
+    };
+    let gpu = |gpu: &Gpu| {
+        let room = room(gpu);
+        let room: serde_json::Map<String, Value> =
+            room.into_iter().map(|(name, count)| (name.to_owned(), json!(count))).collect();
+        json!({
+            "device": Device::Gpu(gpu).name().to_string(),
+            "uuid": gpu.uuid,
+            "pci": gpu.pci.to_string(),
+            "product": gpu.model.product,
+            "memoryMiB": gpu.model.memory,
+            "mig": matches!(gpu.mig, Mig::On(_)),
+            "timeSlice": gpu.time_slice,
+            "claim": holder(&Target::Gpu { gpu: gpu.uuid.clone() }, held),
+            "partitions": gpu.partitions().iter().map(|p| partition(gpu, p)).collect::<Vec<_>>(),
+            "room": room,
+        })
+    };
+    json!({
+        "name": inventory.node,
+        "driver": { "name": inventory.driver.name, "version": inventory.driver.version },
+        "gpus": inventory.gpus.iter().map(gpu).collect::<Vec<_>>(),
+    })
+}
+
+/// How many more partitions of each profile fit, each taken alone.
+fn room(gpu: &Gpu) -> Vec<(&'static str, usize)> {
+    if !matches!(gpu.mig, Mig::On(_)) {
+        return Vec::new();
+    }
+    let count = |profile: &'static crate::gpu::Profile| {
+        let free = profile.placements().filter(|place| gpu.in_the_way(profile, *place).is_none());
+        let media = crate::gpu::model::has_media_extensions(profile.name);
+        (profile.name, free.count().min(if media { 1 } else { usize::MAX }))
+    };
+    gpu.model.profiles.iter().map(count).filter(|(_, count)| *count > 0).collect()
+}
+
+fn partition_name(gpu: &Gpu, partition: &Partition) -> String {
+    let profile = gpu.model.profile(&partition.profile);
+    let placement = partition.placement;
+    let known = profile.map(|profile| Device::Partition { gpu, profile, placement }.name());
+    known.map_or_else(|| partition.uuid.clone(), |name| name.to_string())
+}
+
+fn partition_holder(gpu: &Gpu, partition: &Partition, held: &[Held]) -> Option<String> {
+    let (uuid, profile) = (gpu.uuid.clone(), partition.profile.clone());
+    holder(&Target::Partition { gpu: uuid, profile, placement: partition.placement }, held)
+}
+
+fn holder(target: &Target, held: &[Held]) -> Option<String> {
+    held.iter().find(|held| held.target == *target).map(|held| held.claim.clone())
+}
+
+fn cdi(registry: &Registry) -> String {
+    let mut text = "CDI devices\n".to_owned();
+    let mut table = Table::new(2, &["NAME", "FILE"]);
+    let mut any = false;
+    for Definition { name, file, standing, .. } in registry.definitions() {
+        let file = file.path.display();
+        let file = match standing {
+            Standing::Usable => file.to_string(),
+            Standing::Shadowed(by) => format!("{file} (does not count: {} does)", by.display()),
+            Standing::Conflict(others) => {
+                let others: Vec<_> = others.iter().map(|path| path.display().to_string()).collect();
+                format!("{file} (unusable: {} defines it too)", others.join(", "))
+            }
+        };
+        table.row([name.to_string(), file]);
+        any = true;
+    }
+    match any {
+        true => text.push_str(&table.to_string()),
+        false => text.push_str("  none\n"),
+    }
+    text.push_str("  looked in ");
+    let dirs = registry.directories().iter().map(|dir| {
+        let path = dir.path.display();
+        match &dir.state {
+            State::Read { files: 1 } => format!("{path} (1 file)"),
+            State::Read { files } => format!("{path} ({files} files)"),
+            State::Missing => format!("{path} (missing)"),
+            State::Same(other) => format!("{path} (the same as {})", other.display()),
+            State::Refused(_, why) => format!("{path} (refused: {why})"),
+        }
+    });
+    text.push_str(&dirs.collect::<Vec<_>>().join(", "));
+    text.push('\n');
+    let problems = registry.problems();
+    if !problems.is_empty() {
+        text.push_str("\nProblems\n");
+        for problem in problems {
+            text.push_str(&format!("  {}\n", super::lint::line(problem)));
+        }
+    }
+    text
+}
+
+fn cdi_json(registry: &Registry) -> Value {
+    let device = |Definition { name, file, standing, .. }: Definition<'_>| {
+        let (standing, others) = match standing {
+            Standing::Usable => ("usable", Vec::new()),
+            Standing::Shadowed(by) => ("shadowed", vec![by]),
+            Standing::Conflict(others) => ("conflict", others),
+        };
+        json!({
+            "name": name.to_string(),
+            "file": file.path,
+            "version": file.spec.version.as_str(),
+            "standing": standing,
+            "others": others,
+        })
+    };
+    let directory = |dir: &divvy_cdi::registry::Directory| {
+        let (state, detail) = match &dir.state {
+            State::Read { files } => ("read", json!(files)),
+            State::Missing => ("missing", Value::Null),
+            State::Same(other) => ("same", json!(other)),
+            State::Refused(code, why) => ("refused", json!(format!("{code}: {why}"))),
+        };
+        json!({ "path": dir.path, "state": state, "detail": detail })
+    };
+    json!({
+        "devices": registry.definitions().map(device).collect::<Vec<_>>(),
+        "directories": registry.directories().iter().map(directory).collect::<Vec<_>>(),
+        "problems": registry.problems(),
+    })
+}
+
+fn set(json: &mut Value, key: &str, value: Value) {
+    if let Value::Object(object) = json {
+        object.insert(key.to_owned(), value);
+    }
+}
+
+/// MiB as GiB, one digit after the point: 81559 → `79.6 GiB`.
+fn gib(mib: u64) -> String {
+    let tenths = (mib * 10 + 512) / 1024;
+    format!("{}.{} GiB", tenths / 10, tenths % 10)
+}

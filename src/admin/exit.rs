@@ -1,0 +1,157 @@
+//! An exit code says how a command ended, and a failure why: with a stable code for programs, a
+//! text for people, and what to do next. One table maps the second to the first.
+
+use std::{fmt, process::ExitCode};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// It did what it was asked to.
+    Ok = 0,
+    /// Something else is in the way: a device, a file, the machine.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// A CDI name cannot be resolved.
+    Unresolved = 3,
+    /// A spec, manifest or configuration is invalid.
+    Invalid = 4,
+}
+
+/// Why a command failed: at least one reason, of which the first decides the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    reasons: Vec<Reason>,
+}
+
+/// One thing that failed.
+#[derive(Debug)]
+struct Reason {
+    /// Stable, for programs.
+    code: &'static str,
+    /// What failed, where, and what was looked at.
+    line: String,
+}
+
+/// What each code means for the exit code, and what a person can do.
+const TABLE: &[(&str, Exit, &str)] = &[
+    ("UNRESOLVED", Exit::Unresolved, "`divvy devices` lists the names that there are"),
+    ("CONFLICT", Exit::Unresolved, "remove the device from one of the files that define it"),
+    ("SPEC-INVALID", Exit::Invalid, "`divvy lint FILE` lists everything that is wrong with it"),
+    ("SPEC-VERSION", Exit::Invalid, "`divvy lint FILE` says which version its fields need"),
+    ("CLAIM-INVALID", Exit::Invalid, ""),
+    ("CLAIM-VERSION", Exit::Invalid, ""),
+    ("CLAIM-UNSUPPORTED", Exit::Invalid, ""),
+    ("CONFIG-INVALID", Exit::Invalid, ""),
+    ("CONFIG-UNSUPPORTED", Exit::Invalid, ""),
+    (
+        "SELECTOR-UNSUPPORTED",
+        Exit::Invalid,
+        "write it in that form, or name the devices in status.allocation",
+    ),
+    ("GPUS-INVALID", Exit::Invalid, ""),
+    ("NO-GPUS", Exit::Usage, "name a simulated node: --gpus sim:FILE"),
+    ("NO-DEVICE", Exit::Failed, "`divvy devices --gpus …` shows what the node has"),
+    (
+        "OVERLAP",
+        Exit::Failed,
+        "end the claim that has it with `divvy unprepare`, or allocate another device",
+    ),
+    (
+        "CLAIM-PREPARED",
+        Exit::Failed,
+        "end it with `divvy unprepare` first: what containers were given must not change",
+    ),
+    (
+        "STATE-DIR",
+        Exit::Failed,
+        "run it as root, or choose directories of your own with --state-dir, --run-dir, --cdi-dir",
+    ),
+    (
+        "UNWRITABLE",
+        Exit::Failed,
+        "run it as root, or choose directories of your own with --state-dir, --run-dir, --cdi-dir",
+    ),
+    (
+        "UNTRUSTED",
+        Exit::Failed,
+        "only files that nobody but root (or you) can write are used; correct owner or mode",
+    ),
+    (
+        "JOURNAL-INVALID",
+        Exit::Failed,
+        "what its claim holds is not known, so nothing new is prepared; move the file away once \
+         nothing uses that claim's devices",
+    ),
+    ("DEVICE-GONE", Exit::Failed, ""),
+];
+
+// === impl Failure ===
+
+impl Failure {
+    /// A failure with one reason.
+    pub fn new(code: &'static str, line: impl Into<String>) -> Self {
+        Self { reasons: vec![Reason { code, line: line.into() }] }
+    }
+
+    /// The failure of an error and the chain of its causes.
+    pub fn of(code: &'static str, error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::new(code, chain(error))
+    }
+
+    /// The failure with the reasons of another behind its own.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.reasons.extend(other.reasons);
+        self
+    }
+
+    /// All failures as one; none when there are none.
+    pub fn all(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
+        failures.into_iter().reduce(Self::and)
+    }
+
+    /// The exit code.
+    pub fn exit(&self) -> Exit {
+        let code = self.reasons.first().map(|reason| reason.code);
+        code.and_then(row).map_or(Exit::Failed, |(_, exit, _)| *exit)
+    }
+}
+
+fn row(code: &'static str) -> Option<&'static (&'static str, Exit, &'static str)> {
+    TABLE.iter().find(|(known, ..)| *known == code)
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut helps: Vec<&str> = Vec::new();
+        for Reason { code, line } in &self.reasons {
+            writeln!(f, "error[{code}]: {line}")?;
+            let help = row(code).map(|(_, _, help)| *help).filter(|help| !help.is_empty());
+            helps.extend(help.filter(|help| !helps.contains(help)));
+        }
+        helps.iter().try_for_each(|help| writeln!(f, "  help: {help}"))
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error and its causes on one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // A transparent error says the same as its cause.
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,158 @@
+//! `divvy lint`: everything that is wrong with spec files, not only the first thing.
+
+use std::path::{Path, PathBuf};
+
+use divvy_cdi::{
+    file::{self, MAX_SPEC_BYTES, Trust},
+    problem::{Problem, Severity},
+    registry::{Registry, State},
+    spec::{self, Spec, Version},
+};
+use serde_json::json;
+
+use super::{Answer, Exit, Failure};
+
+/// Check CDI spec files, and everything in directories of them.
+///
+/// Every error is listed with file, line, column, device and field; in a directory also devices
+/// that two files define. Warnings are things that work, but that their author can hardly mean.
+/// Ends with 4 when there is an error.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  divvy lint /etc/cdi
+  divvy lint vendor.yaml other.json -o json")]
+pub(super) struct Lint {
+    /// Spec files and directories
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// What was found.
+#[derive(Default)]
+struct Found {
+    files: Vec<Checked>,
+    problems: Vec<Problem>,
+}
+
+/// A file that is valid.
+struct Checked {
+    path: PathBuf,
+    devices: usize,
+    version: Version,
+    needs: Version,
+}
+
+// === impl Lint ===
+
+impl Lint {
+    pub(super) fn run(&self) -> Result<Answer, Failure> {
+        let mut found = Found::default();
+        for path in &self.paths {
+            // A person who names a file answers for its owner.
+            if path.is_dir() { found.directory(path) } else { found.file(path) }
+        }
+        Ok(found.answer())
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    fn directory(&mut self, path: &Path) {
+        let registry = Registry::scan(&[path.to_owned()], &Trust::Any);
+        self.files.extend(registry.specs().iter().map(|f| Checked::new(&f.path, &f.spec)));
+        self.problems.extend_from_slice(registry.problems());
+        // Where there is nothing to check, say so: an empty answer would read as "fine".
+        let empty = |state: &State| matches!(state, State::Read { files: 0 });
+        if registry.directories().iter().any(|directory| empty(&directory.state)) {
+            let why = "no spec file in it: these end in .json or .yaml".to_owned();
+            self.problems.push(problem(path, Severity::Warning, "EMPTY", why));
+        }
+    }
+
+    fn file(&mut self, path: &Path) {
+        let bytes = match file::read(path, MAX_SPEC_BYTES, &Trust::Any) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let why = error.why().to_string();
+                return self.problems.push(problem(path, Severity::Error, error.code(), why));
+            }
+        };
+        match spec::read(path, &bytes) {
+            Ok(parsed) => {
+                self.files.push(Checked::new(path, &parsed.spec));
+                self.problems.extend(parsed.warnings);
+            }
+            Err(problems) => self.problems.extend(problems),
+        }
+    }
+
+    fn answer(self) -> Answer {
+        let count = |severity| self.problems.iter().filter(|p| p.severity == severity).count();
+        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        let mut text = String::new();
+        for problem in &self.problems {
+            text.push_str(&line(problem));
+            text.push('\n');
+        }
+        for Checked { path, devices, version, needs } in &self.files {
+            let (path, version) = (path.display(), version.as_str());
+            let devices = plural(*devices, "device");
+            let lower = match needs.as_str() {
+                needs if needs < version => format!(", its fields need {needs}"),
+                _ => String::new(),
+            };
+            text.push_str(&format!("{path}: valid, {devices}, CDI {version}{lower}\n"));
+        }
+        text.push_str(&format!("{}, {}\n", plural(errors, "error"), plural(warnings, "warning")));
+        let file = |checked: &Checked| {
+            json!({
+                "file": checked.path,
+                "devices": checked.devices,
+                "version": checked.version.as_str(),
+                "needs": checked.needs.as_str(),
+            })
+        };
+        let json = json!({
+            "valid": self.files.iter().map(file).collect::<Vec<_>>(),
+            "problems": self.problems,
+            "errors": errors,
+            "warnings": warnings,
+        });
+        Answer { text, json, exit: if errors == 0 { Exit::Ok } else { Exit::Invalid } }
+    }
+}
+
+// === impl Checked ===
+
+impl Checked {
+    fn new(path: &Path, spec: &Spec) -> Self {
+        Self {
+            path: path.to_owned(),
+            devices: spec.devices.len(),
+            version: spec.version,
+            needs: Version::required_by(spec),
+        }
+    }
+}
+
+fn problem(path: &Path, severity: Severity, code: &'static str, message: String) -> Problem {
+    Problem { file: path.to_owned(), at: None, device: None, field: None, severity, code, message }
+}
+
+/// A problem on one line, its severity and code first.
+pub(super) fn line(problem: &Problem) -> String {
+    let severity = match problem.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    format!("{severity}[{}]: {problem}", problem.code)
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
+}

@@ -1,0 +1,126 @@
+//! `divvy prepare`: makes the devices of claims ready.
+
+use std::path::{Path, PathBuf};
+
+use divvy_hook::record::Origin;
+use serde_json::json;
+
+use super::{Answer, Exit, Failure, Places, boot, table::Table};
+use crate::{
+    claim::{ClaimError, Manifests, Sharing},
+    emit,
+    prepare::{Node, PrepareError, Prepared},
+};
+
+/// Prepare the claims of a file: their devices, CDI specs and records.
+///
+/// FILE holds Kubernetes manifests: ResourceClaims of resource.k8s.io/v1, and the DeviceClasses
+/// that they need. A claim with status.allocation gets exactly those devices; one without is
+/// allocated here, first fit. All claims are prepared, or none. A claim that is prepared already is
+/// verified, and has the same names as before.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  divvy prepare --gpus sim:node.toml -f claim.yaml
+  divvy prepare --gpus sim:node.toml -f claims.yaml --name team-a/training -o json")]
+pub(super) struct Prepare {
+    /// The manifests, YAML or JSON
+    #[arg(short, long, value_name = "FILE")]
+    file: PathBuf,
+    /// Only the claim of this name, [namespace/]name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+// === impl Prepare ===
+
+impl Prepare {
+    pub(super) fn run(&self, places: &Places) -> Result<Answer, Failure> {
+        let manifests = read(&self.file, self.name.as_deref())?;
+        let (gpus, journal, run, boot) =
+            (places.gpus()?, places.journal(), places.run_dir(), boot()?);
+        let node = Node {
+            gpus: gpus.as_ref(),
+            journal: &journal,
+            run: &run,
+            cdi_dir: &places.cdi_dir,
+            boot: &boot,
+        };
+        let mut done: Vec<Prepared> = Vec::new();
+        for claim in &manifests.claims {
+            match node.prepare(claim, &manifests.classes, Origin::Local) {
+                Ok(prepared) => done.push(prepared),
+                Err(error) => {
+                    let fresh = done.iter().rev().filter(|earlier| earlier.fresh);
+                    let left = fresh.filter_map(|e| node.unprepare(&e.entry.uid).err());
+                    return Err(left.map(|e| failure(&e)).fold(failure(&error), Failure::and));
+                }
+            }
+        }
+        Ok(answer(&done, places))
+    }
+}
+
+/// The claims of a file, all of them or the one with this name.
+pub(super) fn read(file: &Path, name: Option<&str>) -> Result<Manifests, Failure> {
+    let read = Manifests::read(file).and_then(|manifests| match name {
+        Some(name) => manifests.only(file, name),
+        None => Ok(manifests),
+    });
+    read.map_err(|error| match &error {
+        ClaimError::Many { problems, .. } => {
+            Failure::all(problems.iter().map(|problem| Failure::of(problem.code(), problem)))
+                .unwrap_or_else(|| Failure::of(error.code(), &error))
+        }
+        _ => Failure::of(error.code(), &error),
+    })
+}
+
+pub(crate) fn failure(error: &PrepareError) -> Failure {
+    Failure::of(error.code(), error)
+}
+
+fn answer(done: &[Prepared], places: &Places) -> Answer {
+    let mut text = String::new();
+    let mut claims = Vec::new();
+    for Prepared { entry, fresh } in done {
+        let spec = places.cdi_dir.join(emit::spec_name(&entry.uid));
+        let record = places.run_dir.join("claims").join(format!("{}.json", entry.uid));
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let state = if *fresh { "prepared" } else { "was prepared before, verified" };
+        text.push_str(&format!("claim {}: {state}\n", entry.title()));
+        let mut table = Table::new(2, &["REQUEST", "DEVICE", "SHARING", "CDI NAME"]);
+        let mut devices = Vec::new();
+        for device in &entry.devices {
+            let cdi = emit::cdi_name(&entry.uid, &device.device);
+            let sharing = match device.sharing {
+                _ if device.admin => "admin access".to_owned(),
+                Sharing::Exclusive => "exclusive".to_owned(),
+                Sharing::TimeSlicing(interval) => format!("time-sliced, {interval}"),
+            };
+            table.row([device.request.clone(), device.device.clone(), sharing, cdi.clone()]);
+            devices.push(json!({
+                "request": device.request,
+                "pool": device.pool,
+                "device": device.device,
+                "uuid": entry.partition_of(device).unwrap_or(device.target.gpu()),
+                "sharing": device.sharing,
+                "cdi": cdi,
+            }));
+        }
+        text.push_str(&table.to_string());
+        text.push_str(&format!("  spec    {}\n  record  {}\n", spec.display(), record.display()));
+        claims.push(json!({
+            "namespace": entry.namespace,
+            "name": entry.name,
+            "uid": entry.uid,
+            "fresh": fresh,
+            "spec": spec,
+            "record": record,
+            "devices": devices,
+        }));
+    }
+    Answer { text, json: json!({ "claims": claims }), exit: Exit::Ok }
+}

@@ -1,0 +1,152 @@
+//! The daemon keeps a node in step with its journal: records and CDI specs of prepared claims come
+//! back after a reboot, which empties `/run`, and what a crash left half done is ended.
+
+use std::{ffi::OsString, io::Write, os::fd::AsFd, process::ExitCode};
+
+use clap::Parser;
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
+};
+
+use crate::{
+    admin::{
+        Places,
+        exit::{Exit, Failure},
+    },
+    prepare::{Node, Reconciled},
+};
+
+/// Keeps this node in step with its journal.
+///
+/// At start, every INTERVAL and on SIGHUP, every prepared claim is verified: its partitions, time
+/// slices, CDI spec and record are brought back where they are missing. SIGTERM ends it.
+#[derive(Debug, Parser)]
+#[command(name = "divvy-node", version, max_term_width = 100)]
+struct Cli {
+    /// Do it once, say what was done, and end
+    #[arg(long)]
+    once: bool,
+    /// Seconds between two rounds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u16).range(1..=3600))]
+    interval: u16,
+    #[command(flatten)]
+    places: Places,
+}
+
+/// Why the daemon goes on.
+enum Woken {
+    Round,
+    End,
+}
+
+/// Runs the daemon until a signal ends it.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            let _printed = error.print();
+            return exit.into();
+        }
+    };
+    match serve(&cli) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            tell(&failure.to_string());
+            failure.exit().into()
+        }
+    }
+}
+
+fn serve(cli: &Cli) -> Result<Exit, Failure> {
+    let signals = signals()?;
+    let gpus = cli.places.gpus()?;
+    let (journal, run) = (cli.places.journal(), cli.places.run_dir());
+    // A boot ends with the daemon, so it is asked once.
+    let boot = crate::admin::boot()?;
+    let cdi_dir = &cli.places.cdi_dir;
+    let node = Node { gpus: gpus.as_ref(), journal: &journal, run: &run, cdi_dir, boot: &boot };
+    loop {
+        let exit = round(&node, cli.once);
+        if cli.once {
+            return Ok(exit);
+        }
+        if let Woken::End = wait(&signals, cli.interval)? {
+            return Ok(Exit::Ok);
+        }
+    }
+}
+
+/// One round; says what it changed, and with `all` also what it found in step.
+fn round(node: &Node<'_>, all: bool) -> Exit {
+    let found = match node.reconcile() {
+        Ok(found) => found,
+        Err(error) => {
+            tell(&crate::admin::failure(&error).to_string());
+            return Exit::Failed;
+        }
+    };
+    let mut exit = Exit::Ok;
+    for one in found {
+        match one {
+            Reconciled::InStep { entry, restored: true } => {
+                tell(&format!("claim {}: brought back in step\n", entry.title()));
+            }
+            Reconciled::InStep { entry, restored: false } if all => {
+                tell(&format!("claim {}: in step\n", entry.title()));
+            }
+            Reconciled::InStep { .. } => {}
+            Reconciled::Ended(entry) => {
+                tell(&format!("claim {}: was left half done, and is ended\n", entry.title()));
+            }
+            Reconciled::Elsewhere(entry) if all => {
+                tell(&format!("claim {}: on other GPUs, {}\n", entry.title(), entry.gpus));
+            }
+            Reconciled::Elsewhere(_) => {}
+            Reconciled::Failed(error) => {
+                tell(&crate::admin::failure(&error).to_string());
+                exit = Exit::Failed;
+            }
+        }
+    }
+    exit
+}
+
+/// The signals that wake or end the daemon, as a file to wait on: no handler, so nothing is ever
+/// interrupted half way.
+fn signals() -> Result<SignalFd, Failure> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    let taken = set
+        .thread_block()
+        .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK));
+    taken.map_err(|errno| Failure::new("FAILED", format!("taking signals: {errno}")))
+}
+
+fn wait(signals: &SignalFd, seconds: u16) -> Result<Woken, Failure> {
+    let timeout = PollTimeout::try_from(u32::from(seconds) * 1000).unwrap_or(PollTimeout::MAX);
+    let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    let failed = |errno| Failure::new("FAILED", format!("waiting for signals: {errno}"));
+    match nix::poll::poll(&mut fds, timeout) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let mut woken = Woken::Round;
+    while let Some(signal) = signals.read_signal().map_err(failed)? {
+        if i32::try_from(signal.ssi_signo) != Ok(Signal::SIGHUP as i32) {
+            woken = Woken::End;
+        }
+    }
+    Ok(woken)
+}
+
+fn tell(text: &str) {
+    let _nobody_listens = std::io::stderr().lock().write_all(text.as_bytes());
+}
