@@ -1,0 +1,174 @@
+//! A crash may come at any moment: what it leaves is ended or brought back by whoever comes next.
+
+use std::{
+    fs::{self, File},
+    os::unix::process::ExitStatusExt,
+    process::Child,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::support::{SMALL, WHOLE, World, claim, time_slicing};
+
+/// Waits, at most ten seconds, for something that must come.
+#[track_caller]
+fn soon(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The one journal entry, once it is there.
+fn entry(world: &World) -> Option<Value> {
+    let listing = fs::read_dir(world.path("state/claims")).ok()?;
+    let mut paths = listing.map(|entry| entry.unwrap().path());
+    let path = paths.find(|path| path.extension().is_some_and(|e| e == "json"))?;
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// `divvy prepare`, stopped where it wants to change the simulated node: its lock is taken.
+fn stopped_before_the_first_step(world: &World) -> (Child, File) {
+    let lock = File::options().append(true).create(true).open(world.path("node.lock")).unwrap();
+    lock.lock().unwrap();
+    let child = world.spawn(&mut world.command(&["prepare", "-f", "c.yaml"]));
+    soon("a journal entry", || entry(world).is_some());
+    (child, lock)
+}
+
+/// Kills `child` while it waits, then lets the lock go.
+fn kill(mut child: Child, lock: File) {
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    drop(lock);
+}
+
+fn world() -> World {
+    let world = World::new();
+    world.write("c.yaml", claim("a", SMALL, ""));
+    world
+}
+
+#[test]
+fn killed_before_the_first_step_it_is_prepared_anew() {
+    let world = world();
+    let (child, lock) = stopped_before_the_first_step(&world);
+    assert_eq!(entry(&world).unwrap()["stage"], "started");
+    kill(child, lock);
+    let answer = world.json(&["prepare", "-f", "c.yaml"]);
+    assert_eq!(answer["claims"][0]["fresh"], true);
+    world.divvy(&["unprepare", "a"]).ok();
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn killed_before_the_first_step_it_can_be_ended() {
+    let world = world();
+    let (child, lock) = stopped_before_the_first_step(&world);
+    kill(child, lock);
+    assert_eq!(world.divvy(&["unprepare", "a"]).ok(), "claim default/a: ended\n");
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn killed_after_a_partition_was_made_but_not_noted_it_is_ended() {
+    let world = world();
+    world.json(&["prepare", "-f", "c.yaml"]);
+    // As it was between making the partition and noting its UUID.
+    let path = format!("state/claims/{}.json", entry(&world).unwrap()["uid"].as_str().unwrap());
+    let mut half = entry(&world).unwrap();
+    half["stage"] = "started".into();
+    half["steps"][0]["partition"]["uuid"] = Value::Null;
+    world.write(&path, half.to_string());
+    for dir in ["cdi", "run"] {
+        fs::remove_dir_all(world.path(dir)).unwrap();
+    }
+    let once = world.node(&["--once"]).output().unwrap();
+    assert!(once.status.success());
+    let said = String::from_utf8(once.stderr).unwrap();
+    assert_eq!(said, "claim default/a: was left half done, and is ended\n");
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn killed_before_it_was_said_to_be_done_it_is_prepared_anew() {
+    let world = world();
+    world.json(&["prepare", "-f", "c.yaml"]);
+    let mut half = entry(&world).unwrap();
+    half["stage"] = "started".into();
+    let path = format!("state/claims/{}.json", half["uid"].as_str().unwrap());
+    world.write(&path, half.to_string());
+    let again = world.json(&["prepare", "-f", "c.yaml"]);
+    assert_eq!(again["claims"][0]["fresh"], true);
+    assert_eq!(entry(&world).unwrap()["stage"], "done");
+    let devices = world.json(&["devices"]);
+    assert_eq!(devices["node"]["gpus"][1]["partitions"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn killed_while_ending_it_is_ended_by_the_next() {
+    let world = world();
+    world.json(&["prepare", "-f", "c.yaml"]);
+    let lock = File::options().append(true).open(world.path("node.lock")).unwrap();
+    lock.lock().unwrap();
+    let child = world.spawn(&mut world.command(&["unprepare", "a"]));
+    soon("the stage", || entry(&world).is_some_and(|entry| entry["stage"] == "started"));
+    soon("the spec's end", || fs::read_dir(world.path("cdi")).unwrap().count() == 0);
+    kill(child, lock);
+    assert!(world.node(&["--once"]).status().unwrap().success());
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn what_fails_half_way_is_undone() {
+    // A file where a directory should be: the last steps fail, root or not.
+    for blocked in ["cdi", "run/claims"] {
+        let world = World::new();
+        world.write(blocked, "in the way");
+        world.write("c.yaml", claim("a", SMALL, "") + &claim("b", WHOLE, &time_slicing("Short")));
+        let ended = world.divvy(&["prepare", "-f", "c.yaml"]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.err.contains("claim default/a: writing the"), "{ended:?}");
+        fs::remove_file(world.path(blocked)).unwrap();
+        assert_eq!(world.left(), Vec::<String>::new(), "{blocked}");
+        world.json(&["prepare", "-f", "c.yaml"]);
+    }
+}
+
+#[test]
+fn two_at_once_wait_for_each_other() {
+    let world = World::new();
+    world.write("a.yaml", claim("a", WHOLE, ""));
+    world.write("b.yaml", claim("b", WHOLE, ""));
+    let lock = File::options().append(true).create(true).open(world.path("node.lock")).unwrap();
+    lock.lock().unwrap();
+    let spawn = |file: &str| world.spawn(&mut world.command(&["prepare", "-f", file]));
+    let children = [spawn("a.yaml"), spawn("b.yaml"), spawn("a.yaml"), spawn("b.yaml")];
+    drop(lock);
+    let codes = children.map(|child| child.wait_with_output().unwrap().status.code());
+    let (a, b) = ([codes[0], codes[2]], [codes[1], codes[3]]);
+    // One claim has the GPU, whichever came first; the other never does.
+    assert!(a == [Some(0); 2] && b == [Some(1); 2] || a == [Some(1); 2] && b == [Some(0); 2]);
+}
+
+#[test]
+fn a_damaged_entry_stops_what_is_new_and_nothing_else() {
+    let world = World::new();
+    world.write("c.yaml", claim("a", SMALL, ""));
+    world.write("d.yaml", claim("b", WHOLE, ""));
+    world.json(&["prepare", "-f", "c.yaml"]);
+    for damage in ["{", "{\"version\":2}", ""] {
+        world.write("state/claims/x.json", damage);
+        let refused = world.divvy(&["prepare", "-f", "d.yaml"]);
+        refused.failed(1, "JOURNAL-INVALID", "state/claims/x.json");
+    }
+    let once = world.node(&["--once"]).output().unwrap();
+    let said = String::from_utf8(once.stderr).unwrap();
+    assert_eq!(once.status.code(), Some(1), "{said}");
+    assert!(said.contains("x.json") && said.contains("claim default/a: in step"), "{said}");
+    world.divvy(&["unprepare", "a"]).ok();
+    fs::remove_file(world.path("state/claims/x.json")).unwrap();
+    assert_eq!(world.left(), Vec::<String>::new());
+}

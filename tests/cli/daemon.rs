@@ -1,0 +1,125 @@
+use std::{
+    fs,
+    process::Child,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::support::{SMALL, WHOLE, World, claim, time_slicing};
+
+fn prepared() -> World {
+    let world = World::new();
+    world.write("c.yaml", claim("a", SMALL, "") + &claim("b", WHOLE, &time_slicing("Short")));
+    world.json(&["prepare", "-f", "c.yaml"]);
+    world
+}
+
+/// What a reboot leaves: `/run` is empty, partitions and settings are gone, the boot is another.
+fn reboot(world: &World) {
+    for dir in ["cdi", "run"] {
+        fs::remove_dir_all(world.path(dir)).unwrap();
+    }
+    fs::remove_file(world.path("node.state.json")).unwrap();
+    for entry in fs::read_dir(world.path("state/claims")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some() {
+            let text = fs::read_to_string(&path).unwrap();
+            let boot = text.lines().find(|line| line.contains("\"boot\"")).unwrap();
+            world.write(path.to_str().unwrap(), text.replace(boot, "  \"boot\": \"before\","));
+        }
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+}
+
+#[track_caller]
+fn soon(what: &str, is: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn records(world: &World) -> usize {
+    fs::read_dir(world.path("run/claims")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn once_brings_everything_back_after_a_reboot() {
+    let world = prepared();
+    let names = |world: &World| {
+        let mut names: Vec<String> = world.json(&["devices"])["cdi"]["devices"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|device| device["name"].to_string())
+            .collect();
+        names.sort();
+        names
+    };
+    let before = names(&world);
+    assert_eq!(before.len(), 2);
+    reboot(&world);
+    assert_eq!(names(&world).len(), 0);
+    let once = world.node(&["--once"]).output().unwrap();
+    assert!(once.status.success());
+    let said = String::from_utf8(once.stderr).unwrap();
+    assert!(said.contains("claim default/a: brought back in step"), "{said}");
+    assert_eq!(names(&world), before);
+    let run = divvy_hook::record::RunDir::new(world.path("run"));
+    let record = run.local_claim("default", "a").unwrap().unwrap();
+    assert_eq!(record.boot, divvy_hook::record::boot_id().unwrap());
+    assert_eq!(world.json(&["devices"])["node"]["gpus"][0]["timeSlice"], "Short");
+    // A second round has nothing to do.
+    let before = world.snapshot();
+    let once = world.node(&["--once"]).output().unwrap();
+    assert!(String::from_utf8(once.stderr).unwrap().contains("claim default/b: in step"));
+    assert_eq!(world.snapshot(), before);
+}
+
+#[test]
+fn it_comes_round_on_sighup_and_ends_on_sigterm() {
+    let world = prepared();
+    reboot(&world);
+    let mut child = world.spawn(&mut world.node(&["--interval", "3600"]));
+    soon("the first round", || records(&world) == 2);
+    fs::remove_dir_all(world.path("run")).unwrap();
+    signal(&child, Signal::SIGHUP);
+    soon("the second round", || records(&world) == 2);
+    signal(&child, Signal::SIGTERM);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn it_comes_round_on_its_own() {
+    let world = prepared();
+    let mut child = world.spawn(&mut world.node(&["--interval", "1"]));
+    std::thread::sleep(Duration::from_millis(300));
+    fs::remove_dir_all(world.path("run")).unwrap();
+    soon("a round", || records(&world) == 2);
+    signal(&child, Signal::SIGTERM);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn claims_on_other_gpus_are_left_alone() {
+    let world = prepared();
+    world.write("other.toml", crate::support::NODE);
+    fs::remove_dir_all(world.path("run")).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_divvy-node"));
+    command.current_dir(world.path("")).args(["--once", "--gpus", "sim:other.toml"]);
+    for dir in ["cdi", "run", "state"] {
+        command.arg(format!("--{dir}-dir")).arg(world.path(dir));
+    }
+    let once = command.output().unwrap();
+    assert!(once.status.success());
+    assert!(String::from_utf8(once.stderr).unwrap().contains("claim default/a: on other GPUs"));
+    assert_eq!(records(&world), 0);
+}

@@ -1,0 +1,56 @@
+use crate::support::World;
+
+const GOOD: &str =
+    "cdiVersion: 1.0.0\nkind: v.com/x\ndevices:\n- name: a\n  containerEdits: {env: [A=b]}\n";
+
+#[test]
+fn a_good_file_is_said_to_be_good() {
+    let world = World::new();
+    world.write("good.yaml", GOOD);
+    assert_eq!(
+        world.divvy(&["lint", "good.yaml"]).ok(),
+        "good.yaml: valid, 1 device, CDI 1.0.0, its fields need 0.3.0\n0 errors, 0 warnings\n"
+    );
+    let json = world.json(&["lint", "good.yaml"]);
+    assert_eq!((&json["errors"], &json["valid"][0]["needs"]), (&0.into(), &"0.3.0".into()));
+}
+
+#[test]
+fn every_problem_of_every_path_is_listed() {
+    let world = World::new();
+    world.write("specs/good.yaml", GOOD);
+    world.write("specs/twin.yaml", GOOD);
+    world.write(
+        "bad.json",
+        r#"{"cdiVersion":"0.3.0","kind":"x","devices":[{"name":"a b"}],"oops":1}"#,
+    );
+    let ended = world.divvy(&["lint", "bad.json", "specs", "none.yaml"]);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    for says in [
+        "error[SPEC-INVALID]: bad.json:1:",
+        "error[CONFLICT]: specs/good.yaml",
+        "error[CONFLICT]: specs/twin.yaml",
+        "error[UNREADABLE]: none.yaml: no such file",
+    ] {
+        assert!(ended.out.contains(says), "{says}: {}", ended.out);
+    }
+    assert!(
+        ended.out.lines().filter(|line| line.contains("bad.json")).count() >= 3,
+        "{}",
+        ended.out
+    );
+    let json = world.divvy(&["lint", "bad.json", "-o", "json"]);
+    assert_eq!(json.code, Some(4));
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["problems"][0]["code"], "SPEC-INVALID");
+    assert!(json["problems"][0]["at"]["line"].is_u64());
+}
+
+#[test]
+fn an_empty_directory_is_not_passed_over_in_silence() {
+    let world = World::new();
+    std::fs::create_dir(world.path("specs")).unwrap();
+    assert!(
+        world.divvy(&["lint", "specs"]).ok().starts_with("warning[EMPTY]: specs: no spec file")
+    );
+}

@@ -1,0 +1,87 @@
+use std::fs;
+
+use crate::support::{SMALL, WHOLE, World, claim, time_slicing};
+
+fn prepared() -> World {
+    let world = World::new();
+    world.write("c.yaml", claim("a", SMALL, "") + &claim("b", WHOLE, &time_slicing("Short")));
+    world.json(&["prepare", "-f", "c.yaml"]);
+    world
+}
+
+#[test]
+fn nothing_is_left() {
+    let world = prepared();
+    world.divvy(&["unprepare", "a"]).ok();
+    world.divvy(&["unprepare", "default/b"]).ok();
+    assert_eq!(world.left(), Vec::<String>::new());
+    let world = prepared();
+    assert_eq!(
+        world.divvy(&["unprepare", "-f", "c.yaml"]).ok(),
+        "claim default/a: ended\nclaim default/b: ended\n"
+    );
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn it_can_be_repeated_and_says_what_there_is() {
+    let world = prepared();
+    world.divvy(&["unprepare", "a"]).ok();
+    let again = world.divvy(&["unprepare", "a"]);
+    assert_eq!(again.ok(), "claim default/a: was not prepared (prepared: default/b)\n");
+    let json = world.json(&["unprepare", "a"]);
+    assert_eq!(json["claims"][0]["ended"], false);
+}
+
+#[test]
+fn the_journal_is_all_it_needs() {
+    let world = prepared();
+    fs::remove_file(world.path("c.yaml")).unwrap();
+    for dir in ["cdi", "run"] {
+        fs::remove_dir_all(world.path(dir)).unwrap();
+    }
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_divvy"));
+    command.args(["unprepare", "a", "--state-dir"]).arg(world.path("state"));
+    command.arg("--run-dir").arg(world.path("run")).arg("--cdi-dir").arg(world.path("cdi"));
+    assert!(command.status().unwrap().success(), "without --gpus");
+    world.divvy(&["unprepare", "b"]).ok();
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn where_the_gpus_are_gone_the_rest_is_ended_and_the_entry_stays() {
+    let world = prepared();
+    fs::rename(world.path("node.toml"), world.path("away")).unwrap();
+    let ended = world.divvy(&["unprepare", "a"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("cannot be reached"), "{ended:?}");
+    assert_eq!(fs::read_dir(world.path("cdi")).unwrap().count(), 1, "only b's spec is left");
+    fs::rename(world.path("away"), world.path("node.toml")).unwrap();
+    world.divvy(&["unprepare", "a"]).ok();
+    world.divvy(&["unprepare", "b"]).ok();
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_partition_that_is_no_longer_ours_stays() {
+    let world = prepared();
+    let state = world.read("node.state.json").replace("MIG-", "MIG-x");
+    world.write("node.state.json", state);
+    world.divvy(&["unprepare", "a"]).ok();
+    world.divvy(&["unprepare", "b"]).ok();
+    assert_eq!(world.left(), [format!("\"{SMALL}\"")]);
+}
+
+#[test]
+fn a_claim_of_the_api_is_never_reached_by_name() {
+    let world = prepared();
+    let entry = fs::read_dir(world.path("state/claims")).unwrap().map(|e| e.unwrap().path());
+    let entry = entry
+        .filter(|path| path.extension().is_some())
+        .find(|path| fs::read_to_string(path).unwrap().contains("\"name\": \"a\""));
+    let name = entry.unwrap().display().to_string();
+    let text = fs::read_to_string(&name).unwrap().replace("\"local\"", "\"api\"");
+    world.write(&name, text);
+    assert!(world.divvy(&["unprepare", "a"]).ok().contains("was not prepared"));
+    assert!(world.divvy(&["unprepare", "-f", "c.yaml"]).ok().contains("a: was not prepared"));
+}
