@@ -2,6 +2,7 @@ mod config;
 mod device;
 mod early;
 mod mount;
+mod random;
 mod userns;
 
 use std::{collections::BTreeMap, io, path::Path};
