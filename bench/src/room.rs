@@ -83,6 +83,7 @@ impl Room {
         room.make_nodes()?;
         for file in nvidia::files() {
             room.write(&file, "")?;
+            fs::set_permissions(room.path(&file), fs::Permissions::from_mode(0o755))?;
         }
         room.write("/etc/divvy/config.toml", SETTINGS)?;
         for (from, to) in [
