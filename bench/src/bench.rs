@@ -113,14 +113,47 @@ fn measure(
     if let Some(go) = &go {
         check(room, &hook, go).with_context(|| format!("workload {label}"))?;
     }
-    let mut programs: Vec<(Program, Vec<Cost>)> =
-        [floor, hook].into_iter().chain(go).map(|program| (program, Vec::new())).collect();
+    let programs: Vec<Program> = [floor, hook].into_iter().chain(go).collect();
+    let mut times = interleave(room, &programs)?.into_iter();
+    let (Some(floor), Some(hook)) = (times.next(), times.next()) else { bail!("no program ran") };
+    Ok(Row { label, floor, hook, go: times.next(), target })
+}
+
+/// Compares the hook with `others`, other builds of it, line by line.
+pub(crate) fn against(
+    room: &mut Room,
+    workloads: &[Workload],
+    others: &[&Path],
+    out: &mut dyn Write,
+) -> Result<()> {
+    for workload in workloads {
+        for (label, devices, _) in workload.lines() {
+            let hook = room.furnish(workload, devices)?;
+            let mut programs = vec![hook.clone()];
+            for (number, other) in others.iter().enumerate() {
+                programs.push(hook.of_build(room, other, number)?);
+            }
+            write!(out, "{label:<9}")?;
+            for times in interleave(room, &programs)? {
+                write!(out, " {:>14} {:>5} KiB", times.to_string(), times.kib)?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs all programs in turn, in a new order in each round.
+fn interleave(room: &Room, programs: &[Program]) -> Result<Vec<Times>> {
+    let mut costs: Vec<Vec<Cost>> = programs.iter().map(|_| Vec::new()).collect();
     let mut order: Vec<usize> = (0..programs.len()).collect();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     for round in 0..WARM_UPS + ROUNDS {
         dice.shuffle(&mut order);
         for &at in &order {
-            let Some((program, costs)) = programs.get_mut(at) else { continue };
+            let (Some(program), Some(costs)) = (programs.get(at), costs.get_mut(at)) else {
+                continue;
+            };
             let slow = costs.first().is_some_and(|cost| cost.milliseconds > SLOW);
             if slow && round % SLOW_EVERY > 0 {
                 continue;
@@ -131,9 +164,7 @@ fn measure(
             }
         }
     }
-    let mut times = programs.iter().map(|(_, costs)| Times::of(costs));
-    let (Some(floor), Some(hook)) = (times.next(), times.next()) else { bail!("no program ran") };
-    Ok(Row { label, floor, hook, go: times.next(), target })
+    Ok(costs.iter().map(|costs| Times::of(costs)).collect())
 }
 
 /// The hook's config must be the reference's, as a JSON value. What the reference adds again when a

@@ -1,4 +1,4 @@
-//! The bench of divvy-hook: `divvy-bench run`, `test`, `bless` or `under`, from the repository's root, as root.
+//! The bench of divvy-hook: `divvy-bench run`, `test`, `bless`, `against` or `under`, from the repository's root, as root.
 
 mod bench;
 mod config;
@@ -23,13 +23,15 @@ const COUNTS: &str = "bench/counts.txt";
 
 const USAGE: &str = "\
 usage: divvy-bench run|test|bless [WORKLOAD…]
+       divvy-bench against ./BUILD… [WORKLOAD…]   compares the hook with other builds of it
        divvy-bench under LINE TOOL…    runs the hook of one line below a tool, as: under b/8 strace -c";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((face, chosen)) = arguments.split_first() else { bail!("{USAGE}") };
     let mut workloads = workload::all();
-    if face != "under" && !chosen.is_empty() {
+    let builds: Vec<&Path> = chosen.iter().filter(|a| a.contains('/')).map(Path::new).collect();
+    if face != "under" && chosen.len() > builds.len() {
         workloads.retain(|workload| chosen.iter().any(|name| name == workload.name));
     }
     let target = Path::new("target");
@@ -38,6 +40,7 @@ fn main() -> Result<()> {
         "run" => bench::run(&mut room, &workloads, &target.join("static"), &mut std::io::stdout()),
         "test" => test(&counts::count(&mut room, &workloads)?),
         "bless" => bless(&counts::count(&mut room, &workloads)?),
+        "against" => bench::against(&mut room, &workloads, &builds, &mut std::io::stdout()),
         "under" => under(&mut room, &workloads, chosen),
         _ => bail!("{USAGE}"),
     }

@@ -98,11 +98,20 @@ impl Room {
         ] {
             let from = target.join(from);
             if from.exists() {
-                fs::copy(&from, room.path(to))?;
-                fs::set_permissions(room.path(to), fs::Permissions::from_mode(0o755))?;
+                room.install(&from, to)?;
             }
         }
         Ok(room)
+    }
+
+    /// Copies a program into the room.
+    fn install(&self, from: &Path, to: &str) -> Result<()> {
+        let to = self.path(to);
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+        Ok(fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?)
     }
 
     fn make_nodes(&self) -> Result<()> {
@@ -247,6 +256,16 @@ impl Program {
             "train",
         ];
         Self { argv: [path].iter().chain(&rest).map(ToString::to_string).collect() }
+    }
+
+    /// The same shim, under the same name, of another build.
+    pub(crate) fn of_build(&self, room: &Room, build: &Path, number: usize) -> Result<Self> {
+        let mut argv = self.argv.clone();
+        if let Some(path) = argv.first_mut() {
+            *path = path.replacen("/bench/", &format!("/bench/other-{number}/"), 1);
+            room.install(build, path)?;
+        }
+        Ok(Self { argv })
     }
 
     /// The Go reference, to which the names are arguments.
