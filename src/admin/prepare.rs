@@ -112,6 +112,7 @@ fn answer(done: &[Prepared], places: &Places) -> Answer {
         }
         text.push_str(&table.to_string());
         text.push_str(&format!("  spec    {}\n  record  {}\n", spec.display(), record.display()));
+        text.push_str(&format!("  use it  annotation divvy.dev/claim={}\n", entry.title()));
         claims.push(json!({
             "namespace": entry.namespace,
             "name": entry.name,

@@ -11,12 +11,13 @@ mod step;
 
 use std::{fmt, path::Path};
 
-use divvy_cdi::spec::WriteError;
+use divvy_cdi::{file::FileError, spec::WriteError};
 use divvy_hook::record::{Origin, RecordError, RunDir};
 
 use crate::{
     allocate::{self, AllocateError},
     claim::{Claim, Class},
+    dir,
     gpu::{GpuError, Gpus},
     journal::{Entry, Journal, JournalError, Stage, VERSION},
     lock::Lock,
@@ -58,6 +59,9 @@ pub enum PrepareError {
     /// The GPUs cannot be looked at.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// A directory that is to be written to cannot be used.
+    #[error(transparent)]
+    Directory(#[from] FileError),
     /// No devices could be chosen.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
@@ -114,7 +118,7 @@ pub enum StepError {
     Spec(#[from] WriteError),
     /// The claim's spec cannot be read back, or its directory cannot be made.
     #[error(transparent)]
-    File(#[from] divvy_cdi::file::FileError),
+    File(#[from] FileError),
     /// The claim's record.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -218,6 +222,8 @@ impl Node<'_> {
         asked: String,
         others: &[Held],
     ) -> Result<Entry, PrepareError> {
+        dir::check(self.cdi_dir)?;
+        dir::check(self.run.path())?;
         let inventory = self.gpus.inventory()?;
         let plan = match &claim.allocation {
             Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,
@@ -258,6 +264,7 @@ impl PrepareError {
         match self {
             Self::Journal(error) => error.code(),
             Self::Gpu(error) => error.code(),
+            Self::Directory(error) => error.code(),
             Self::Allocate(error) => error.code(),
             Self::Plan(error) => error.code(),
             Self::Changed { .. } | Self::NameTaken { .. } => "CLAIM-PREPARED",
