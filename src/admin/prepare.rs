@@ -20,6 +20,11 @@ use crate::{
 /// verified, and has the same names as before.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+What is understood of CEL, until a later version evaluates all of it; the rest is refused:
+  device.driver == \"gpu.divvy.dev\"
+  device.attributes[\"gpu.divvy.dev\"].profile == \"1g.10gb\"
+  and for type, productName, architecture, uuid, parentUUID alike, joined by &&
+
 Examples:
   divvy prepare --gpus sim:node.toml -f claim.yaml
   divvy prepare --gpus sim:node.toml -f claims.yaml --name team-a/training -o json")]

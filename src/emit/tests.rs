@@ -22,7 +22,7 @@ fn a_spec_has_its_devices_what_they_share_and_the_lowest_version() {
     };
     let made = spec("uid", vec![part("gpu-a"), part("gpu-b")], common);
     assert_eq!(check(&made), []);
-    assert_eq!(made.version, Version::V0_3_0, "no host path differs, so no 0.5.0 is needed");
+    assert_eq!(made.version, Version::V0_4_0, "no host path differs, so no 0.5.0 is needed");
     assert_eq!(made.kind, "gpu.divvy.dev/claim");
     assert_eq!(made.devices[0].name, "uid-gpu-a");
     assert_eq!(made.devices[1].container_edits.env, ["DIVVY_GPU_B=GPU-1"]);

@@ -164,9 +164,16 @@ impl Node<'_> {
         }
         if let Some(entry) = entries.iter().find(|entry| entry.uid == claim.uid) {
             let mut entry = entry.clone();
+            if entry.gpus != self.gpus.address() {
+                let (claim, differs) = (claim.title(), "--gpus has changed");
+                return Err(PrepareError::Changed { claim, differs });
+            }
             match entry.stage {
+                Stage::Done if entry.asked != asked => {
+                    let (claim, differs) = (claim.title(), "its manifest has changed");
+                    return Err(PrepareError::Changed { claim, differs });
+                }
                 Stage::Done => {
-                    self.same(&entry, claim, &asked)?;
                     self.ensure(&held, &mut entry)?;
                     return Ok(Prepared { entry, fresh: false });
                 }
@@ -200,17 +207,6 @@ impl Node<'_> {
         }
         self.end(&held, &entry)?;
         Ok(true)
-    }
-
-    fn same(&self, entry: &Entry, claim: &Claim, asked: &str) -> Result<(), PrepareError> {
-        let differs = if entry.asked != asked {
-            "its manifest has changed"
-        } else if entry.gpus != self.gpus.address() {
-            "--gpus has changed"
-        } else {
-            return Ok(());
-        };
-        Err(PrepareError::Changed { claim: claim.title(), differs })
     }
 
     /// Everything that can be said before the machine is changed.

@@ -57,7 +57,7 @@ impl Faulty {
 
     fn call<T>(&self, call: impl FnOnce(&Sim) -> Result<T, GpuError>) -> Result<T, GpuError> {
         self.calls.set(self.calls.get() + 1);
-        let lost = || Err(GpuError::NoGpu { gpu: "lost".to_owned() });
+        let lost = || Err(GpuError::NoPartition { gpu: "?".to_owned(), partition: "?".to_owned() });
         if self.calls.get() != self.fails {
             return call(&self.sim);
         }
