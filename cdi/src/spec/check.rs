@@ -167,6 +167,7 @@ impl Walk<'_> {
         });
     }
 
+    /// Warnings only: the Go library means to check these, never does, and nothing reads them.
     fn annotations(&mut self, annotations: &BTreeMap<String, String>) {
         if annotations.is_empty() {
             return;
@@ -174,13 +175,11 @@ impl Walk<'_> {
         self.field("annotations", |walk| {
             let total: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
             if total > MAX_ANNOTATIONS {
-                walk.error(format!(
-                    "keys and values have {total} bytes, at most {MAX_ANNOTATIONS}"
-                ));
+                walk.warn(format!("keys and values have {total} bytes, at most {MAX_ANNOTATIONS}"));
             }
             for key in annotations.keys() {
                 if let Some(why) = annotation_flaw(key) {
-                    walk.at(Step::Key(key.clone()), |walk| walk.error(why));
+                    walk.at(Step::Key(key.clone()), |walk| walk.warn(why));
                 }
             }
         });
