@@ -10,7 +10,7 @@ mod unprepare;
 
 use std::{
     ffi::OsString,
-    io::{self, Write},
+    io::{self, Read, Write},
     path::PathBuf,
     process::ExitCode,
 };
@@ -153,6 +153,19 @@ fn print(bytes: &[u8], exit: Exit) -> Exit {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit,
         Err(error) => fail(&Failure::new("UNWRITABLE", format!("standard output: {error}"))),
     }
+}
+
+/// All of stdin, at most `max` bytes.
+fn stdin(max: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    let read = io::stdin().lock().take(limit).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::new("UNREADABLE", format!("standard input: {error}")))?;
+    if bytes.len() > max {
+        let line = format!("standard input: larger than the limit of {max} bytes");
+        return Err(Failure::new("UNREADABLE", line));
+    }
+    Ok(bytes)
 }
 
 /// Writes messages to stderr, where nobody may listen.

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The most bytes that a manifest may have.
-const MAX_BYTES: usize = 4 << 20;
+pub const MAX_BYTES: usize = 4 << 20;
 
 /// What a file holds.
 #[derive(Debug, Default)]
@@ -65,11 +65,8 @@ impl Manifests {
     /// As [`Self::read`].
     pub fn parse(file: &Path, bytes: &[u8]) -> Result<Self, ClaimError> {
         let shown = || file.display().to_string();
-        let documents = doc::read_all(bytes).map_err(|source| ClaimError::Document {
-            file: shown(),
-            at: source.at,
-            source,
-        })?;
+        let documents = doc::read_all(bytes)
+            .map_err(|source| ClaimError::Document { file: shown(), source })?;
         let manifest = Manifest { file, bytes };
         let mut found = Self::default();
         let mut others = BTreeSet::new();
@@ -138,25 +135,18 @@ impl Manifests {
     fn check(self, file: &str) -> Result<Self, ClaimError> {
         let mut claims = self.claims.iter().map(|claim| ("ResourceClaim", claim.title()));
         let classes = self.classes.iter().map(|class| ("DeviceClass", class.name.clone()));
+        let twice = |what| ClaimError::Twice { file: file.to_owned(), what };
         let mut seen = BTreeSet::new();
         if let Some((kind, name)) =
             claims.by_ref().chain(classes).find(|object| !seen.insert(object.clone()))
         {
-            return Err(twice(file, &format!("{kind} {name}")));
+            return Err(twice(format!("{kind} {name}")));
         }
         let mut uids = BTreeSet::new();
         match self.claims.iter().find(|claim| !uids.insert(claim.uid.as_str())) {
-            Some(claim) => Err(twice(file, &format!("the UID {}", claim.uid))),
+            Some(claim) => Err(twice(format!("the UID {}", claim.uid))),
             None => Ok(self),
         }
-    }
-}
-
-fn twice(file: &str, what: &str) -> ClaimError {
-    ClaimError::Document {
-        file: file.to_owned(),
-        at: None,
-        source: doc::DocError { at: None, message: format!("{what} is there twice") },
     }
 }
 
