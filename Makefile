@@ -1,11 +1,14 @@
 # What each target does is in README.md.
-.PHONY: build hook check bench test test-unit test-engines test-counts bless-counts deny
+.PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts deny
 
 build: hook
 	cargo build --quiet --locked --release --bins
 
 hook:
 	./scripts/build-hook.sh
+
+demo: build
+	./scripts/demo.sh
 
 check:
 	cargo fmt --all --check

@@ -14,7 +14,7 @@ use nix::{
 
 use crate::{
     admin::{
-        Places, PlacesArgs, User,
+        Places,
         exit::{Exit, Failure},
     },
     prepare::{Node, Reconciled},
@@ -35,15 +35,7 @@ struct Cli {
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
     #[command(flatten)]
-    places: PlacesArgs,
-}
-
-/// How often it is done.
-#[derive(Clone, Copy)]
-enum Rounds {
-    Once,
-    /// Seconds.
-    Every(u16),
+    places: Places,
 }
 
 /// Why the daemon goes on.
@@ -53,7 +45,7 @@ enum Woken {
 }
 
 /// Runs the daemon until a signal ends it.
-pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -62,9 +54,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
             return exit.into();
         }
     };
-    let rounds = if cli.once { Rounds::Once } else { Rounds::Every(cli.interval) };
-    let served = cli.places.settle(user).and_then(|places| serve(&places, rounds));
-    match served {
+    match serve(&cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             tell(&failure.to_string());
@@ -73,20 +63,20 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     }
 }
 
-fn serve(places: &Places, rounds: Rounds) -> Result<Exit, Failure> {
+fn serve(cli: &Cli) -> Result<Exit, Failure> {
     let signals = signals()?;
-    let gpus = places.gpus()?;
-    let (journal, run) = (places.journal(), places.run_dir());
+    let gpus = cli.places.gpus()?;
+    let (journal, run) = (cli.places.journal(), cli.places.run_dir());
     // A boot ends with the daemon, so it is asked once.
     let boot = crate::admin::boot()?;
-    let cdi_dir = &places.cdi_dir;
+    let cdi_dir = &cli.places.cdi_dir;
     let node = Node { gpus: gpus.as_ref(), journal: &journal, run: &run, cdi_dir, boot: &boot };
-    let Rounds::Every(seconds) = rounds else { return Ok(round(&node, true)) };
-    let journal = journal.path().display();
-    tell(&format!("keeping {} in step with {journal}\n", gpus.address()));
     loop {
-        round(&node, false);
-        if let Woken::End = wait(&signals, seconds)? {
+        let exit = round(&node, cli.once);
+        if cli.once {
+            return Ok(exit);
+        }
+        if let Woken::End = wait(&signals, cli.interval)? {
             return Ok(Exit::Ok);
         }
     }

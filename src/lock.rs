@@ -8,8 +8,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
-
 /// A held lock, free again when dropped.
 #[derive(Debug)]
 pub struct Lock {
@@ -27,8 +25,6 @@ pub struct LockError {
     pub source: io::Error,
 }
 
-// === impl Lock ===
-
 impl Lock {
     /// Waits for the lock at `path`; the file is made where it is missing, and stays.
     ///
@@ -38,9 +34,9 @@ impl Lock {
         let lock = || {
             // NOFOLLOW and NONBLOCK: whatever an unprivileged neighbour left there, root neither
             // follows nor waits for it.
-            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+            let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
             let mut options = OpenOptions::new();
-            options.append(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed());
+            options.append(true).create(true).mode(0o600).custom_flags(flags);
             let file = options.open(path)?;
             if !file.metadata()?.is_file() {
                 return Err(io::Error::other("not a regular file"));
