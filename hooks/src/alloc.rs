@@ -62,10 +62,13 @@ impl Default for Bump {
 // `next` moves past it under the lock, so no two live blocks overlap; failures are null pointers,
 // and nothing here unwinds.
 unsafe impl GlobalAlloc for Bump {
+    // Never inlined, any of them: there are thousands of callers, and size is start-up time.
+    #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.turn().carve(layout)
     }
 
+    #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let block = self.turn().carve(layout);
         if !block.is_null() {
@@ -76,6 +79,7 @@ unsafe impl GlobalAlloc for Bump {
         block
     }
 
+    #[inline(never)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let turn = self.turn();
         if turn.is_last(block, layout) {
@@ -83,6 +87,7 @@ unsafe impl GlobalAlloc for Bump {
         }
     }
 
+    #[inline(never)]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let turn = self.turn();
         if size <= layout.size() {
@@ -146,6 +151,7 @@ impl Turn<'_> {
     }
 
     /// Maps a new chunk that has room for `layout`; what is left of the old one is lost.
+    #[cold]
     fn map(&self, layout: Layout) -> bool {
         let Some(need) = layout.size().checked_add(layout.align()) else { return false };
         let Some(size) = need.max(CHUNK).checked_next_multiple_of(CHUNK) else { return false };

@@ -8,13 +8,16 @@ use std::{
 };
 
 use divvy_cdi::file::{self, FileError, Trust};
-use serde::Deserialize;
+
+mod toml;
+
+use toml::{Entry, Value};
 
 /// Where the settings are, unless `--config` says otherwise.
 pub const PATH: &str = "/etc/divvy/config.toml";
 
 /// The most bytes that the file may have.
-const MAX_BYTES: usize = 256 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Low-level runtimes that are tried when none is configured. runc first: each engine's command
 /// line is understood by it.
@@ -60,8 +63,7 @@ pub struct Handler {
 }
 
 /// Who calls a handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// containerd's CRI plugin.
     Cri,
@@ -93,25 +95,14 @@ pub enum SettingsError {
     },
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    runtimes: Option<Vec<PathBuf>>,
-    spec_dirs: Option<Vec<PathBuf>>,
-    run_dir: Option<PathBuf>,
-    log: Option<PathBuf>,
-    #[serde(default)]
-    handlers: BTreeMap<String, FileHandler>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileHandler {
-    engine: Engine,
-    require_record: Option<bool>,
+/// A handler as far as it was read.
+#[derive(Default)]
+struct Draft {
+    line: usize,
+    engine: Option<Engine>,
+    require_record: Option<(usize, bool)>,
     annotations: Option<bool>,
-    #[serde(default)]
-    environment: Vec<String>,
+    environment: Option<(usize, Vec<String>)>,
     runtime: Option<PathBuf>,
 }
 
@@ -140,11 +131,47 @@ impl Settings {
         let invalid = |line, why| SettingsError::Invalid { path: path.to_owned(), line, why };
         let text = std::str::from_utf8(bytes)
             .map_err(|error| invalid(Some(line(bytes, error.valid_up_to())), "not UTF-8".into()))?;
-        let file: File = toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| line(bytes, span.start));
-            invalid(line, error.message().replace('\n', ", "))
-        })?;
-        Self::check(file).map_err(|why| invalid(None, why))
+        Self::decode(text).map_err(|(line, why)| invalid(line, why))
+    }
+
+    fn decode(text: &str) -> Result<Self, toml::Error> {
+        let mut settings = Self::default();
+        let mut drafts: BTreeMap<String, Draft> = BTreeMap::new();
+        for Entry { line, path, value } in toml::read(text)? {
+            let at = |why: String| (Some(line), format!("{}: {why}", path.join(".")));
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            match *path {
+                ["runtimes"] => {
+                    settings.runtimes = paths(value).map_err(at)?;
+                    if settings.runtimes.is_empty() {
+                        return Err(at("empty: name one, or leave the key out".into()));
+                    }
+                }
+                ["spec_dirs"] => settings.spec_dirs = paths(value).map_err(at)?,
+                ["run_dir"] => settings.run_dir = absolute(value).map_err(at)?,
+                ["log"] => settings.log = Some(absolute(value).map_err(at)?),
+                ["handlers"] if value == Value::Table => {}
+                ["handlers", name, ref key @ ..] => {
+                    if name.is_empty() || name.contains('/') {
+                        return Err(at("it is the installed name of the shim, no path".into()));
+                    }
+                    let draft = drafts.entry(name.to_owned()).or_default();
+                    draft.line = draft.line.max(line);
+                    draft.set(key, line, value).map_err(at)?;
+                }
+                _ => {
+                    let known = "runtimes, spec_dirs, run_dir, log and handlers";
+                    return Err(at(format!("unknown key; known here are {known}")));
+                }
+            }
+        }
+        for (name, draft) in drafts {
+            let handler = draft.finish().map_err(|(line, key, why)| {
+                (Some(line), format!("handlers.{name}.{key}: {why}"))
+            })?;
+            settings.handlers.insert(name, handler);
+        }
+        Ok(settings)
     }
 
     /// The run directory that a file seems to name which cannot be used: a record there is a
@@ -167,30 +194,6 @@ impl Settings {
             None => &self.runtimes,
         }
     }
-
-    fn check(file: File) -> Result<Self, String> {
-        let default = Self::default();
-        let settings = Self {
-            runtimes: file.runtimes.unwrap_or(default.runtimes),
-            spec_dirs: file.spec_dirs.unwrap_or(default.spec_dirs),
-            run_dir: file.run_dir.unwrap_or(default.run_dir),
-            log: file.log,
-            handlers: BTreeMap::new(),
-        };
-        absolute("runtimes", &settings.runtimes)?;
-        absolute("spec_dirs", &settings.spec_dirs)?;
-        absolute("run_dir", [&settings.run_dir])?;
-        absolute("log", &settings.log)?;
-        if settings.runtimes.is_empty() {
-            return Err("runtimes is empty: name one, or leave the key out".into());
-        }
-        let mut handlers = BTreeMap::new();
-        for (name, handler) in file.handlers {
-            let handler = Handler::check(&name, handler)?;
-            handlers.insert(name, handler);
-        }
-        Ok(Self { handlers, ..settings })
-    }
 }
 
 impl Default for Settings {
@@ -205,40 +208,74 @@ impl Default for Settings {
     }
 }
 
-// === impl Handler ===
+// === impl Draft ===
 
-impl Handler {
-    fn check(name: &str, file: FileHandler) -> Result<Self, String> {
-        let key = |key: &str| format!("handlers.{name}.{key}");
-        if name.is_empty() || name.contains('/') {
-            return Err(format!("handlers.{name:?}: the installed name of the shim, no path"));
+impl Draft {
+    fn set(&mut self, key: &[&str], line: usize, value: Value) -> Result<(), String> {
+        match (key, value) {
+            ([], Value::Table) => {}
+            (["engine"], Value::Text(name)) => self.engine = Some(Engine::parse(&name)?),
+            (["require_record"], value) => self.require_record = Some((line, truth(&value)?)),
+            (["annotations"], value) => self.annotations = Some(truth(&value)?),
+            (["environment"], value) => self.environment = Some((line, texts(value)?)),
+            (["runtime"], value) => self.runtime = Some(absolute(value)?),
+            ([] | ["engine"], _) => return Err("expected a table with an engine, a text".into()),
+            _ => {
+                let known = "engine, require_record, annotations, environment and runtime";
+                return Err(format!("unknown key; known here are {known}"));
+            }
         }
-        let engine = file.engine;
+        Ok(())
+    }
+
+    /// The handler; or line, key and what is wrong.
+    fn finish(self) -> Result<Handler, (usize, &'static str, String)> {
+        let Some(engine) = self.engine else {
+            return Err((self.line, "engine", format!("missing: one of {ENGINES}")));
+        };
         let of_pods = matches!(engine, Engine::Cri | Engine::Crio);
-        if file.require_record.is_some() && !of_pods {
-            let key = key("require_record");
-            return Err(format!("{key}: only engines cri and crio have pods, not {engine}"));
+        if let Some((line, _)) = self.require_record
+            && !of_pods
+        {
+            let why = format!("only engines cri and crio have pods, not {engine}");
+            return Err((line, "require_record", why));
         }
-        if !file.environment.is_empty() && !matches!(engine, Engine::Podman | Engine::Docker) {
-            let key = key("environment");
-            return Err(format!("{key}: allowed for engines podman and docker, not {engine}"));
+        let (line, environment) = self.environment.unwrap_or_default();
+        if !environment.is_empty() && !matches!(engine, Engine::Podman | Engine::Docker) {
+            let why = format!("allowed for engines podman and docker, not {engine}");
+            return Err((line, "environment", why));
         }
-        if let Some(bad) = file.environment.iter().find(|name| !is_variable(name)) {
-            let key = key("environment");
-            return Err(format!("{key}: {bad:?} is no name of an environment variable"));
+        if let Some(bad) = environment.iter().find(|name| !is_variable(name)) {
+            let why = format!("{bad:?} is no name of an environment variable");
+            return Err((line, "environment", why));
         }
-        absolute(&key("runtime"), &file.runtime)?;
-        Ok(Self {
+        Ok(Handler {
             engine,
-            require_record: file.require_record.unwrap_or(of_pods),
-            annotations: file.annotations.unwrap_or(of_pods),
-            environment: file.environment,
-            runtime: file.runtime,
+            require_record: self.require_record.map_or(of_pods, |(_, value)| value),
+            annotations: self.annotations.unwrap_or(of_pods),
+            environment,
+            runtime: self.runtime,
         })
     }
 }
 
 // === impl Engine ===
+
+/// All of them, for messages.
+const ENGINES: &str = "cri, crio, podman, docker, ctr";
+
+impl Engine {
+    fn parse(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "cri" => Self::Cri,
+            "crio" => Self::Crio,
+            "podman" => Self::Podman,
+            "docker" => Self::Docker,
+            "ctr" => Self::Ctr,
+            _ => return Err(format!("{name:?} is none of {ENGINES}")),
+        })
+    }
+}
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -279,10 +316,33 @@ fn line(bytes: &[u8], at: usize) -> usize {
     1 + bytes.iter().take(at).filter(|byte| **byte == b'\n').count()
 }
 
-fn absolute<'a>(key: &str, paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), String> {
-    match paths.into_iter().find(|path| !path.is_absolute()) {
-        Some(path) => Err(format!("{key}: {path:?} is no absolute path")),
-        None => Ok(()),
+fn truth(value: &Value) -> Result<bool, String> {
+    match value {
+        Value::Bool(value) => Ok(*value),
+        _ => Err("expected true or false".into()),
+    }
+}
+
+fn texts(value: Value) -> Result<Vec<String>, String> {
+    let text = |value| match value {
+        Value::Text(text) => Ok(text),
+        _ => Err("expected a list of texts".to_owned()),
+    };
+    match value {
+        Value::List(list) => list.into_iter().map(text).collect(),
+        other => text(other).and_then(|_| Err("expected a list of texts".to_owned())),
+    }
+}
+
+fn paths(value: Value) -> Result<Vec<PathBuf>, String> {
+    texts(value)?.into_iter().map(|text| absolute(Value::Text(text))).collect()
+}
+
+fn absolute(value: Value) -> Result<PathBuf, String> {
+    match value {
+        Value::Text(text) if Path::new(&text).is_absolute() => Ok(text.into()),
+        Value::Text(text) => Err(format!("{text:?} is no absolute path")),
+        _ => Err("expected an absolute path".into()),
     }
 }
 

@@ -51,12 +51,12 @@ fn verify(injector: &mut Injector<'_>, handler: &str, input: impl Read) -> Resul
 }
 
 fn state(input: impl Read) -> Result<State, String> {
-    let mut bytes = Vec::new();
+    let mut text = String::new();
     input
         .take(MAX_STATE_BYTES)
-        .read_to_end(&mut bytes)
+        .read_to_string(&mut text)
         .map_err(|error| format!("reading the container's state: {error}"))?;
-    let state: State = serde_json::from_slice(&bytes)
+    let state: State = serde_json::from_str(&text)
         .map_err(|error| format!("the container's state on standard input: {error}"))?;
     if Path::new(&state.bundle).is_absolute() {
         Ok(state)

@@ -332,9 +332,14 @@ fn decode<R: Record>(path: &Path, bytes: &[u8]) -> Result<R, RecordError> {
         path: path.to_owned(),
         why: error.to_string(),
     };
+    let not_utf8 = |error: std::str::Utf8Error| RecordError::Invalid {
+        path: path.to_owned(),
+        why: error.to_string(),
+    };
+    let text = std::str::from_utf8(bytes).map_err(not_utf8)?;
     // The fields of another version may be others, so its number comes first.
-    match serde_json::from_slice(bytes) {
-        Ok(Versioned { version: VERSION }) => serde_json::from_slice(bytes).map_err(invalid),
+    match serde_json::from_str(text) {
+        Ok(Versioned { version: VERSION }) => serde_json::from_str(text).map_err(invalid),
         Ok(Versioned { version }) => {
             Err(RecordError::Version { path: path.to_owned(), found: version })
         }

@@ -45,18 +45,30 @@ fn what_pods_bring_is_on_and_what_a_person_brings_is_off() {
 #[test]
 fn an_error_names_the_key_and_the_line() {
     for (text, says) in [
-        ("run_dir = '/x'\nrun_dri = '/y'", "/c.toml:2: unknown field `run_dri`"),
-        ("[handlers.x]\nengine = 'cri'\nrequired = 1", "/c.toml:3: unknown field `required`"),
-        ("[handlers.x]\nengine = 'kata'", "/c.toml:2: unknown variant `kata`"),
-        ("[handlers.x]\nannotations = true", "missing field `engine`"),
-        ("\nruntimes = '/usr/bin/runc'", "/c.toml:2: invalid type"),
+        ("run_dir = '/x'\nrun_dri = '/y'", "/c.toml:2: run_dri: unknown key"),
+        (
+            "[handlers.x]\nengine = 'cri'\nrequired = 1",
+            "/c.toml:3: handlers.x.required: unknown key",
+        ),
+        (
+            "[handlers.x]\nengine = 'kata'",
+            "/c.toml:2: handlers.x.engine: \"kata\" is none of cri, crio",
+        ),
+        ("[handlers.x]\nannotations = true", "/c.toml:2: handlers.x.engine: missing"),
+        ("\nruntimes = '/usr/bin/runc'", "/c.toml:2: runtimes: expected a list"),
         ("a = ", "/c.toml:1: "),
-        ("run_dir = '/x'\nrun_dir = '/y'", "/c.toml:2: duplicate key"),
-        ("run_dir = 'x'", "run_dir: \"x\" is no absolute path"),
-        ("runtimes = []", "runtimes is empty"),
-        ("[handlers.x]\nengine = 'ctr'\nruntime = 'runc'", "handlers.x.runtime: "),
-        ("[handlers.x]\nengine = 'ctr'\nrequire_record = true", "handlers.x.require_record: "),
-        ("[handlers.x]\nengine = 'cri'\nenvironment = ['A']", "handlers.x.environment: "),
+        ("run_dir = '/x'\nrun_dir = '/y'", "/c.toml:2: duplicate key run_dir"),
+        ("run_dir = 'x'", "/c.toml:1: run_dir: \"x\" is no absolute path"),
+        ("runtimes = []", "/c.toml:1: runtimes: empty"),
+        ("[handlers.x]\nengine = 'ctr'\nruntime = 'runc'", "/c.toml:3: handlers.x.runtime: "),
+        (
+            "[handlers.x]\nengine = 'ctr'\nrequire_record = true",
+            "/c.toml:3: handlers.x.require_record: ",
+        ),
+        (
+            "[handlers.x]\nengine = 'cri'\nenvironment = ['A']",
+            "/c.toml:3: handlers.x.environment: ",
+        ),
         ("[handlers.x]\nengine = 'docker'\nenvironment = ['A=']", "handlers.x.environment: "),
         ("[handlers.'a/b']\nengine = 'cri'", "no path"),
     ] {

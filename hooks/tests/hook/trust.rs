@@ -83,7 +83,10 @@ fn a_broken_configuration_is_closed_for_requests() {
     host.write("config.toml", "[handlers.divvy-runtime]\nengine = 'ctr'\nanotations = true\n");
     let config = host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
     let line = host.shim(LINE).error("CONFIG").to_owned();
-    assert!(line.contains("config.toml:3: unknown field `anotations`"), "{line}");
+    assert!(
+        line.contains("config.toml:3: handlers.divvy-runtime.anotations: unknown key"),
+        "{line}"
+    );
     assert_eq!(host.read("bundle/config.json"), config);
 }
 
