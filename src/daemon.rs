@@ -14,7 +14,7 @@ use nix::{
 
 use crate::{
     admin::{
-        Places,
+        Places, PlacesArgs, User,
         exit::{Exit, Failure},
     },
     prepare::{Node, Reconciled},
@@ -35,7 +35,15 @@ struct Cli {
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
     #[command(flatten)]
-    places: Places,
+    places: PlacesArgs,
+}
+
+/// How often it is done.
+#[derive(Clone, Copy)]
+enum Rounds {
+    Once,
+    /// Seconds.
+    Every(u16),
 }
 
 /// Why the daemon goes on.
@@ -45,7 +53,7 @@ enum Woken {
 }
 
 /// Runs the daemon until a signal ends it.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -54,7 +62,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return exit.into();
         }
     };
-    match serve(&cli) {
+    let rounds = if cli.once { Rounds::Once } else { Rounds::Every(cli.interval) };
+    let served = cli.places.settle(user).and_then(|places| serve(&places, rounds));
+    match served {
         Ok(exit) => exit.into(),
         Err(failure) => {
             tell(&failure.to_string());
@@ -63,20 +73,20 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn serve(cli: &Cli) -> Result<Exit, Failure> {
+fn serve(places: &Places, rounds: Rounds) -> Result<Exit, Failure> {
     let signals = signals()?;
-    let gpus = cli.places.gpus()?;
-    let (journal, run) = (cli.places.journal(), cli.places.run_dir());
+    let gpus = places.gpus()?;
+    let (journal, run) = (places.journal(), places.run_dir());
     // A boot ends with the daemon, so it is asked once.
     let boot = crate::admin::boot()?;
-    let cdi_dir = &cli.places.cdi_dir;
+    let cdi_dir = &places.cdi_dir;
     let node = Node { gpus: gpus.as_ref(), journal: &journal, run: &run, cdi_dir, boot: &boot };
+    let Rounds::Every(seconds) = rounds else { return Ok(round(&node, true)) };
+    let journal = journal.path().display();
+    tell(&format!("keeping {} in step with {journal}\n", gpus.address()));
     loop {
-        let exit = round(&node, cli.once);
-        if cli.once {
-            return Ok(exit);
-        }
-        if let Woken::End = wait(&signals, cli.interval)? {
+        round(&node, false);
+        if let Woken::End = wait(&signals, seconds)? {
             return Ok(Exit::Ok);
         }
     }

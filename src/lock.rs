@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::OFlags;
+
 /// A held lock, free again when dropped.
 #[derive(Debug)]
 pub struct Lock {
@@ -25,6 +27,8 @@ pub struct LockError {
     pub source: io::Error,
 }
 
+// === impl Lock ===
+
 impl Lock {
     /// Waits for the lock at `path`; the file is made where it is missing, and stays.
     ///
@@ -34,9 +38,9 @@ impl Lock {
         let lock = || {
             // NOFOLLOW and NONBLOCK: whatever an unprivileged neighbour left there, root neither
             // follows nor waits for it.
-            let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
             let mut options = OpenOptions::new();
-            options.append(true).create(true).mode(0o600).custom_flags(flags);
+            options.append(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed());
             let file = options.open(path)?;
             if !file.metadata()?.is_file() {
                 return Err(io::Error::other("not a regular file"));

@@ -113,8 +113,9 @@ fn flaw(part: Part, value: &str) -> Option<Flaw> {
         return Some(Flaw::Empty);
     };
     let device = part == Part::Device;
-    let allowed =
-        |c: &u8| c.is_ascii_alphanumeric() || b"_.-".contains(c) || (device && *c == b':');
+    let allowed = |c: &u8| {
+        c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'-') || (device && *c == b':')
+    };
     if !device && !first.is_ascii_alphabetic() {
         Some(Flaw::FirstNotLetter)
     } else if !first.is_ascii_alphanumeric() {

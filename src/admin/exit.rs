@@ -36,10 +36,10 @@ struct Reason {
 
 /// What each code means for the exit code, and what a person can do.
 const TABLE: &[(&str, Exit, &str)] = &[
-    ("UNRESOLVED", Exit::Unresolved, "`divvy devices` lists the names that there are"),
-    ("CONFLICT", Exit::Unresolved, "remove the device from one of the files that define it"),
-    ("SPEC-INVALID", Exit::Invalid, "`divvy lint FILE` lists everything that is wrong with it"),
-    ("SPEC-VERSION", Exit::Invalid, "`divvy lint FILE` says which version its fields need"),
+    ("UNRESOLVED", Exit::Unresolved, ""),
+    ("CONFLICT", Exit::Unresolved, ""),
+    ("SPEC-INVALID", Exit::Invalid, ""),
+    ("SPEC-VERSION", Exit::Invalid, ""),
     ("CLAIM-INVALID", Exit::Invalid, ""),
     ("CLAIM-VERSION", Exit::Invalid, ""),
     ("CLAIM-UNSUPPORTED", Exit::Invalid, ""),
@@ -51,6 +51,7 @@ const TABLE: &[(&str, Exit, &str)] = &[
         "write it in that form, or name the devices in status.allocation",
     ),
     ("GPUS-INVALID", Exit::Invalid, ""),
+    ("USAGE", Exit::Usage, ""),
     ("NO-GPUS", Exit::Usage, "name a simulated node: --gpus sim:FILE"),
     ("NO-DEVICE", Exit::Failed, "`divvy devices --gpus …` shows what the node has"),
     (

@@ -1,7 +1,6 @@
 //! `divvy inject`: what a container's OCI config becomes when it asks for devices.
 
 use std::{
-    io::Read,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -17,7 +16,7 @@ use divvy_cdi::{
     resolve,
 };
 
-use super::{Exit, Failure, fail, print, tell};
+use super::{Exit, Failure, fail, print, stdin, tell};
 
 /// Print an OCI config with the edits of CDI devices.
 ///
@@ -105,17 +104,7 @@ impl Inject {
             return divvy_cdi::file::read(&self.config, MAX_CONFIG_BYTES, &Trust::Any)
                 .map_err(|error| Failure::of(error.code(), &error));
         }
-        let mut text = Vec::new();
-        let limit = u64::try_from(MAX_CONFIG_BYTES).unwrap_or(u64::MAX);
-        let mut stdin = std::io::stdin().lock().take(limit + 1);
-        stdin
-            .read_to_end(&mut text)
-            .map_err(|error| Failure::new("UNREADABLE", format!("standard input: {error}")))?;
-        if text.len() > MAX_CONFIG_BYTES {
-            let line = format!("standard input: larger than the limit of {MAX_CONFIG_BYTES} bytes");
-            return Err(Failure::new("UNREADABLE", line));
-        }
-        Ok(text)
+        stdin(MAX_CONFIG_BYTES)
     }
 }
 

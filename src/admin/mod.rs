@@ -10,7 +10,7 @@ mod unprepare;
 
 use std::{
     ffi::OsString,
-    io::{self, Write},
+    io::{self, Read, Write},
     path::PathBuf,
     process::ExitCode,
 };
@@ -34,11 +34,11 @@ pub(crate) use prepare::failure;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    places: Places,
-    /// How to print the answer.
+    /// How to print the answer
     #[arg(short, long, global = true, value_name = "FORMAT", default_value = "text")]
     output: Format,
+    #[command(flatten)]
+    places: PlacesArgs,
 }
 
 const EXIT_CODES: &str = "\
@@ -54,21 +54,44 @@ enum Command {
     Lint(lint::Lint),
 }
 
-/// Where things are.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Where things are")]
-pub(crate) struct Places {
+/// Where things are, as far as the command line says.
+#[derive(Debug, Args)]
+#[command(
+    next_help_heading = "Where things are (of a user who is not root: in his own directories)"
+)]
+pub(crate) struct PlacesArgs {
     /// The node's GPUs: `sim:FILE` is a simulated node that FILE describes
     #[arg(long, global = true, value_name = "GPUS")]
     gpus: Option<String>,
-    /// Where claims' CDI specs are written
-    #[arg(long, global = true, value_name = "DIR", default_value = "/var/run/cdi")]
+    /// Where claims' CDI specs are written [default: /var/run/cdi]
+    #[arg(long, global = true, value_name = "DIR")]
+    cdi_dir: Option<PathBuf>,
+    /// Where the records are, by which the hook finds a prepared claim [default: /run/divvy]
+    #[arg(long, global = true, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Where the journal is: what was done for each claim [default: /var/lib/divvy]
+    #[arg(long, global = true, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+/// Whose machine it is, as `main` finds it: root's directories are the system's, and another
+/// user's his own.
+#[derive(Debug, Default)]
+pub struct User {
+    /// `XDG_RUNTIME_DIR`
+    pub runtime_dir: Option<PathBuf>,
+    /// `XDG_STATE_HOME`
+    pub state_home: Option<PathBuf>,
+    /// `HOME`
+    pub home: Option<PathBuf>,
+}
+
+/// Where things are.
+#[derive(Debug)]
+pub(crate) struct Places {
+    gpus: Option<String>,
     pub(crate) cdi_dir: PathBuf,
-    /// Where the records are, by which the hook finds a prepared claim
-    #[arg(long, global = true, value_name = "DIR", default_value = "/run/divvy")]
     run_dir: PathBuf,
-    /// Where the journal is: what was done for each claim
-    #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/divvy")]
     state_dir: PathBuf,
 }
 
@@ -92,7 +115,7 @@ struct Answer {
 }
 
 /// Runs the command line `args`, prints its answer, and says how it ended.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -102,11 +125,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return exit.into();
         }
     };
+    let places = || cli.places.settle(user);
     let answer = match cli.command {
-        Command::Prepare(command) => command.run(&cli.places),
-        Command::Unprepare(command) => command.run(&cli.places),
+        Command::Prepare(command) => places().and_then(|places| command.run(&places)),
+        Command::Unprepare(command) => places().and_then(|places| command.run(&places)),
         Command::Inject(command) => return inject::finish(&command),
-        Command::Devices(command) => command.run(&cli.places),
+        Command::Devices(command) => places().and_then(|places| command.run(&places)),
         Command::Lint(command) => command.run(),
     };
     match answer {
@@ -131,6 +155,19 @@ fn print(bytes: &[u8], exit: Exit) -> Exit {
     }
 }
 
+/// All of stdin, at most `max` bytes.
+fn stdin(max: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    let read = io::stdin().lock().take(limit).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::new("UNREADABLE", format!("standard input: {error}")))?;
+    if bytes.len() > max {
+        let line = format!("standard input: larger than the limit of {max} bytes");
+        return Err(Failure::new("UNREADABLE", line));
+    }
+    Ok(bytes)
+}
+
 /// Writes messages to stderr, where nobody may listen.
 fn tell(text: &str) {
     let _nobody_listens = io::stderr().lock().write_all(text.as_bytes());
@@ -139,6 +176,47 @@ fn tell(text: &str) {
 fn fail(failure: &Failure) -> Exit {
     tell(&failure.to_string());
     failure.exit()
+}
+
+// === impl PlacesArgs ===
+
+impl PlacesArgs {
+    /// Fills in what the command line leaves open.
+    pub(crate) fn settle(self, user: &User) -> Result<Places, Failure> {
+        let root = rustix::process::geteuid().is_root() && !divvy_cdi::file::in_user_namespace();
+        let place = |given: Option<PathBuf>, option, system: &str, own: Option<PathBuf>| {
+            let own = if root { Some(PathBuf::from(system)) } else { own };
+            given.or(own).ok_or_else(|| {
+                let line = format!("{option} is needed: XDG_RUNTIME_DIR or HOME is not set");
+                Failure::new("USAGE", line)
+            })
+        };
+        // As the hook does: rootless, records are the user's own.
+        let run = user.runtime_dir.as_ref().map(|dir| dir.join("divvy"));
+        let home = || user.home.as_ref().map(|home| home.join(".local/state"));
+        let state = user.state_home.clone().or_else(home).map(|dir| dir.join("divvy"));
+        let cdi = run.as_ref().map(|run| run.join("cdi"));
+        Ok(Places {
+            gpus: self.gpus,
+            cdi_dir: place(self.cdi_dir, "--cdi-dir", "/var/run/cdi", cdi)?,
+            run_dir: place(self.run_dir, "--run-dir", "/run/divvy", run)?,
+            state_dir: place(self.state_dir, "--state-dir", "/var/lib/divvy", state)?,
+        })
+    }
+}
+
+// === impl User ===
+
+impl User {
+    /// The user whom a process's environment describes.
+    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        Self {
+            runtime_dir: path("XDG_RUNTIME_DIR"),
+            state_home: path("XDG_STATE_HOME"),
+            home: path("HOME"),
+        }
+    }
 }
 
 // === impl Places ===

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use divvy_hook::record::Origin;
 use serde_json::json;
 
-use super::{Answer, Exit, Failure, Places, boot, table::Table};
+use super::{Answer, Exit, Failure, Places, boot, stdin, table::Table};
 use crate::{
-    claim::{ClaimError, Manifests, Sharing},
+    claim::{ClaimError, MAX_BYTES, Manifests, Sharing},
     emit,
     prepare::{Node, PrepareError, Prepared},
 };
@@ -20,11 +20,16 @@ use crate::{
 /// verified, and has the same names as before.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+What is understood of CEL, until a later version evaluates all of it; the rest is refused:
+  device.driver == \"gpu.divvy.dev\"
+  device.attributes[\"gpu.divvy.dev\"].profile == \"1g.10gb\"
+  and for type, productName, architecture, uuid, parentUUID alike, joined by &&
+
 Examples:
   divvy prepare --gpus sim:node.toml -f claim.yaml
   divvy prepare --gpus sim:node.toml -f claims.yaml --name team-a/training -o json")]
 pub(super) struct Prepare {
-    /// The manifests, YAML or JSON
+    /// The manifests, YAML or JSON; - is stdin
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Only the claim of this name, [namespace/]name
@@ -63,7 +68,11 @@ impl Prepare {
 
 /// The claims of a file, all of them or the one with this name.
 pub(super) fn read(file: &Path, name: Option<&str>) -> Result<Manifests, Failure> {
-    let read = Manifests::read(file).and_then(|manifests| match name {
+    let read = match file == Path::new("-") {
+        true => Manifests::parse("standard input".as_ref(), &stdin(MAX_BYTES)?),
+        false => Manifests::read(file),
+    };
+    let read = read.and_then(|manifests| match name {
         Some(name) => manifests.only(file, name),
         None => Ok(manifests),
     });
@@ -112,6 +121,7 @@ fn answer(done: &[Prepared], places: &Places) -> Answer {
         }
         text.push_str(&table.to_string());
         text.push_str(&format!("  spec    {}\n  record  {}\n", spec.display(), record.display()));
+        text.push_str(&format!("  use it  annotation divvy.dev/claim={}\n", entry.title()));
         claims.push(json!({
             "namespace": entry.namespace,
             "name": entry.name,

@@ -26,7 +26,7 @@ pub(super) struct Unprepare {
     /// The claim, [namespace/]name
     #[arg(value_name = "NAME", required_unless_present = "file")]
     name: Option<String>,
-    /// Every claim of these manifests
+    /// Every claim of these manifests; - is stdin
     #[arg(short, long, value_name = "FILE", conflicts_with = "name")]
     file: Option<PathBuf>,
 }

@@ -17,7 +17,7 @@ pub use selector::{Condition, SelectorError};
 #[derive(Debug, thiserror::Error)]
 pub enum AllocateError {
     /// A selector cannot be evaluated.
-    #[error("{place}: {source}", source = source)]
+    #[error("{place}")]
     Selector {
         /// Where it is written.
         place: String,

@@ -116,6 +116,8 @@ fn what_cannot_be_honoured_is_refused() {
     }
     let error = chosen("[{name: r, exactly: {deviceClassName: odd}}]", &[]).unwrap_err();
     assert!(error.to_string().starts_with("c.yaml:21:"), "{error}");
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(why.contains("stops being understood at \"capacity"), "{why}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClaimError, DRIVER, field::Field};
+use super::{ClaimError, DRIVER, field::Field, manifest::MAX_ITEMS};
 use crate::gpu::Interval;
 
 /// How the processes of one claim share a device.
@@ -42,7 +42,7 @@ impl Configured {
         if opaque.need_text("driver")? != DRIVER {
             return Ok(None);
         }
-        let requests = entry.texts("requests")?;
+        let requests = entry.texts("requests", MAX_ITEMS)?;
         let parameters = opaque.need("parameters")?;
         let sharing = decode(&parameters).map_err(as_config)?;
         Ok(Some(Self { requests, sharing, place: parameters.place() }))

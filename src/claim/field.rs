@@ -64,19 +64,22 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The list under `key`; unset is empty.
-    pub(super) fn list(&self, key: &str) -> Result<Vec<Self>, ClaimError> {
+    /// The list under `key`, of at most `most` items; unset is empty.
+    pub(super) fn list(&self, key: &str, most: usize) -> Result<Vec<Self>, ClaimError> {
         let Some(field) = self.get(key)? else { return Ok(Vec::new()) };
         let Value::Seq(nodes) = &field.node.value else {
             return Err(field.mismatch("a list"));
         };
+        if nodes.len() > most {
+            return Err(field.wrong(format!("has {} items, and may have {most}", nodes.len())));
+        }
         let item = |(index, node)| field.child(node, &format!("[{index}]"));
         Ok(nodes.iter().enumerate().map(item).collect())
     }
 
-    /// The texts of the list under `key`; unset is empty.
-    pub(super) fn texts(&self, key: &str) -> Result<Vec<String>, ClaimError> {
-        self.list(key)?.iter().map(|field| field.as_text().map(str::to_owned)).collect()
+    /// The texts of the list under `key`, of at most `most`; unset is empty.
+    pub(super) fn texts(&self, key: &str, most: usize) -> Result<Vec<String>, ClaimError> {
+        self.list(key, most)?.iter().map(|field| field.as_text().map(str::to_owned)).collect()
     }
 
     /// The text that this is.

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The most bytes that a manifest may have.
-const MAX_BYTES: usize = 4 << 20;
+pub const MAX_BYTES: usize = 4 << 20;
 
 /// What a file holds.
 #[derive(Debug, Default)]
@@ -35,6 +35,14 @@ pub struct Class {
     /// Configuration of its devices.
     pub config: Vec<Configured>,
 }
+
+/// The most items of a list of a claim or class, as Kubernetes has it. An allocation's
+/// configuration holds that of the classes and of the claim.
+pub(super) const MAX_ITEMS: usize = 32;
+const MAX_SUBREQUESTS: usize = 8;
+const MAX_ALLOCATED_CONFIG: usize = 2 * MAX_ITEMS;
+/// The most objects in a `List`.
+const MAX_OBJECTS: usize = 10_000;
 
 const API_GROUP: &str = "resource.k8s.io/";
 const API_VERSION: &str = "resource.k8s.io/v1";
@@ -57,11 +65,8 @@ impl Manifests {
     /// As [`Self::read`].
     pub fn parse(file: &Path, bytes: &[u8]) -> Result<Self, ClaimError> {
         let shown = || file.display().to_string();
-        let documents = doc::read_all(bytes).map_err(|source| ClaimError::Document {
-            file: shown(),
-            at: source.at,
-            source,
-        })?;
+        let documents = doc::read_all(bytes)
+            .map_err(|source| ClaimError::Document { file: shown(), source })?;
         let manifest = Manifest { file, bytes };
         let mut found = Self::default();
         let mut others = BTreeSet::new();
@@ -130,32 +135,25 @@ impl Manifests {
     fn check(self, file: &str) -> Result<Self, ClaimError> {
         let mut claims = self.claims.iter().map(|claim| ("ResourceClaim", claim.title()));
         let classes = self.classes.iter().map(|class| ("DeviceClass", class.name.clone()));
+        let twice = |what| ClaimError::Twice { file: file.to_owned(), what };
         let mut seen = BTreeSet::new();
         if let Some((kind, name)) =
             claims.by_ref().chain(classes).find(|object| !seen.insert(object.clone()))
         {
-            return Err(twice(file, &format!("{kind} {name}")));
+            return Err(twice(format!("{kind} {name}")));
         }
         let mut uids = BTreeSet::new();
         match self.claims.iter().find(|claim| !uids.insert(claim.uid.as_str())) {
-            Some(claim) => Err(twice(file, &format!("the UID {}", claim.uid))),
+            Some(claim) => Err(twice(format!("the UID {}", claim.uid))),
             None => Ok(self),
         }
-    }
-}
-
-fn twice(file: &str, what: &str) -> ClaimError {
-    ClaimError::Document {
-        file: file.to_owned(),
-        at: None,
-        source: doc::DocError { at: None, message: format!("{what} is there twice") },
     }
 }
 
 /// A document's objects: itself, or the items of a `List` (`kubectl get -o yaml`).
 fn objects(top: Field<'_>) -> Vec<Result<Field<'_>, ClaimError>> {
     let is_list = matches!(top.text("kind"), Ok(Some(kind)) if kind == "List");
-    match top.list("items") {
+    match top.list("items", MAX_OBJECTS) {
         Ok(items) if is_list => items.into_iter().map(Ok).collect(),
         Err(error) if is_list => vec![Err(error)],
         _ => vec![Ok(top)],
@@ -184,7 +182,7 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
     };
     if let Some(devices) = object.need("spec")?.get("devices")? {
         claim.requests = requests(&devices)?;
-        claim.config = config(&devices.list("config")?, &claim.requests)?;
+        claim.config = config(&devices.list("config", MAX_ITEMS)?, &claim.requests)?;
         claim.restrictions = set(&devices, &["constraints"])?;
     }
     if let Some(status) = object.get("status")? {
@@ -201,14 +199,14 @@ fn class(object: &Field<'_>) -> Result<Class, ClaimError> {
     let Some(spec) = object.get("spec")? else {
         return Ok(Class { name, selectors: Vec::new(), config: Vec::new() });
     };
-    let configs = spec.list("config")?;
+    let configs = spec.list("config", MAX_ITEMS)?;
     let config = configs.iter().map(Configured::read).filter_map(Result::transpose);
     Ok(Class { name, selectors: selectors(&spec)?, config: config.collect::<Result<_, _>>()? })
 }
 
 fn requests(devices: &Field<'_>) -> Result<Vec<Request>, ClaimError> {
     let mut requests: Vec<Request> = Vec::new();
-    for field in devices.list("requests")? {
+    for field in devices.list("requests", MAX_ITEMS)? {
         let name = label(&field, "name")?;
         if requests.iter().any(|known| known.name == name) {
             return Err(field.wrong(format!("the request {name} is there twice")));
@@ -216,7 +214,7 @@ fn requests(devices: &Field<'_>) -> Result<Vec<Request>, ClaimError> {
         let wants = match (field.get("exactly")?, field.get("firstAvailable")?) {
             (Some(exactly), None) => Wants::Exactly(ask(&exactly)?),
             (None, Some(_)) => {
-                let subrequests = field.list("firstAvailable")?;
+                let subrequests = field.list("firstAvailable", MAX_SUBREQUESTS)?;
                 let read = |sub: &Field<'_>| label(sub, "name").and_then(|n| Ok((n, ask(sub)?)));
                 Wants::FirstAvailable(subrequests.iter().map(read).collect::<Result<_, _>>()?)
             }
@@ -254,7 +252,7 @@ fn selectors(field: &Field<'_>) -> Result<Vec<Selector>, ClaimError> {
         let place = expression.place();
         Ok(Selector { expression: expression.as_text()?.to_owned(), place })
     };
-    field.list("selectors")?.iter().map(read).collect()
+    field.list("selectors", MAX_ITEMS)?.iter().map(read).collect()
 }
 
 /// Configuration entries of ours, each naming requests that the claim has.
@@ -275,7 +273,7 @@ fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, Cla
         return Ok(Allocation { results: Vec::new(), config: Vec::new() });
     };
     let mut results = Vec::new();
-    for result in devices.list("results")? {
+    for result in devices.list("results", MAX_ITEMS)? {
         let (request, driver) = (result.need_text("request")?, result.need_text("driver")?);
         let (pool, device) = (result.need_text("pool")?, result.need_text("device")?);
         if driver != DRIVER {
@@ -293,7 +291,7 @@ fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, Cla
         results.push(Given { request, pool, device, admin });
     }
     let (mut classes, mut claims) = (Vec::new(), Vec::new());
-    for entry in devices.list("config")? {
+    for entry in devices.list("config", MAX_ALLOCATED_CONFIG)? {
         match entry.need("source")?.as_text()? {
             "FromClass" => classes.push(entry),
             "FromClaim" => claims.push(entry),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use divvy_cdi::{doc::DocError, file::FileError, problem::Problem};
 
 pub use config::{Configured, Sharing};
-pub use manifest::{Class, Manifests};
+pub use manifest::{Class, MAX_BYTES, Manifests};
 
 /// The name of our driver: in allocations, opaque configuration and attributes.
 pub const DRIVER: &str = "gpu.divvy.dev";
@@ -122,14 +122,20 @@ pub enum ClaimError {
     #[error(transparent)]
     File(#[from] FileError),
     /// Neither YAML nor JSON.
-    #[error("{file}{}: {message}", Colon(*at), message = source.message)]
+    #[error("{file}{}", Colon(source.at))]
     Document {
         /// The file.
         file: String,
-        /// Where.
-        at: Option<divvy_cdi::problem::Position>,
-        /// What is wrong.
+        /// Where, and what is wrong.
         source: DocError,
+    },
+    /// Two objects of a file are one.
+    #[error("{file}: {what} is there twice")]
+    Twice {
+        /// The file.
+        file: String,
+        /// The object.
+        what: String,
     },
     /// A field is wrong.
     #[error(transparent)]
@@ -202,9 +208,10 @@ impl ClaimError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::File(file) => file.code(),
-            Self::Document { .. } | Self::NoClaim { .. } | Self::NoSuchClaim { .. } => {
-                "CLAIM-INVALID"
-            }
+            Self::Document { .. }
+            | Self::Twice { .. }
+            | Self::NoClaim { .. }
+            | Self::NoSuchClaim { .. } => "CLAIM-INVALID",
             Self::Invalid(problem) => problem.code,
             Self::Many { problems, .. } => problems.first().map_or("CLAIM-INVALID", Self::code),
         }

@@ -272,3 +272,18 @@ fn a_claim_is_chosen_by_name() {
     let error = all().only(file, "c").unwrap_err().to_string();
     assert!(error.contains("x/a, y/b"), "{error}");
 }
+
+#[test]
+fn lists_have_the_limits_of_kubernetes() {
+    let requests = |count: usize| {
+        let request = |n| format!("{{name: r{n}, exactly: {{deviceClassName: c}}}}");
+        let requests = (0..count).map(request).collect::<Vec<_>>().join(", ");
+        format!(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: c}}\n\
+             spec: {{devices: {{requests: [{requests}]}}}}\n"
+        )
+    };
+    assert_eq!(claim(&requests(32)).requests.len(), 32);
+    let (error, _) = refused(&requests(80_000));
+    assert!(error.contains("spec.devices.requests: has 80000 items, and may have 32"), "{error}");
+}

@@ -100,7 +100,8 @@ fn edits(files: Files) -> ContainerEdits {
         host_path: file.host_path,
         container_path: file.path,
         options: ["ro", "nosuid", "nodev", "rbind", "rprivate"].map(str::to_owned).to_vec(),
-        kind: None,
+        // runc tells a bind mount by its options; crun may crash on a mount without type.
+        kind: Some("bind".to_owned()),
     };
     ContainerEdits {
         device_nodes: files.nodes.into_iter().map(node).collect(),

@@ -54,7 +54,7 @@ pub enum Mig {
 
 /// A MIG partition that exists: a GPU instance filled by one compute instance.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Partition {
     /// `MIG-…`
     pub uuid: String,

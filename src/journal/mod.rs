@@ -2,9 +2,7 @@
 //! machine is changed and after, so that whoever comes after a crash can end what was begun.
 
 use std::{
-    fs::DirBuilder,
     io,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -13,6 +11,7 @@ use divvy_hook::record::Origin;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    dir,
     lock::{Lock, LockError},
     plan::{Held, Planned, Step},
 };
@@ -71,13 +70,11 @@ pub enum JournalError {
     /// The lock.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The directory cannot be made or listed.
-    #[error("{}: the journal's directory cannot be {doing}", path.display())]
+    /// The directory cannot be listed.
+    #[error("{}: the journal cannot be listed", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// `made` or `listed`.
-        doing: &'static str,
         /// The system's answer.
         #[source]
         source: io::Error,
@@ -115,12 +112,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be made, or its lock file.
     pub fn lock(&self) -> Result<Lock, JournalError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        made.map_err(|source| JournalError::Directory {
-            path: self.dir.clone(),
-            doing: "made",
-            source,
-        })?;
+        dir::make(&self.dir, 0o700)?;
         Ok(Lock::wait(&self.dir.join("lock"))?)
     }
 
@@ -152,8 +144,7 @@ impl Journal {
     /// # Errors
     /// When the directory cannot be listed. One that is missing is empty.
     pub fn entries(&self) -> Result<Vec<Result<Entry, JournalError>>, JournalError> {
-        let failed =
-            |source| JournalError::Directory { path: self.dir.clone(), doing: "listed", source };
+        let failed = |source| JournalError::Directory { path: self.dir.clone(), source };
         let listing = match std::fs::read_dir(&self.dir) {
             Ok(listing) => listing,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -177,8 +168,9 @@ impl Journal {
     /// When it cannot be written; what was there before stays.
     pub fn write(&self, _held: &Lock, entry: &Entry) -> Result<(), JournalError> {
         let path = self.place(&entry.uid);
-        let bytes = serde_json::to_vec_pretty(entry)
+        let mut bytes = serde_json::to_vec_pretty(entry)
             .map_err(|e| JournalError::Invalid { path: path.clone(), why: e.to_string() })?;
+        bytes.push(b'\n');
         Ok(file::replace(&path, &bytes, 0o600, Durability::Durable)?)
     }
 

@@ -11,12 +11,13 @@ mod step;
 
 use std::{fmt, path::Path};
 
-use divvy_cdi::spec::WriteError;
+use divvy_cdi::{file::FileError, spec::WriteError};
 use divvy_hook::record::{Origin, RecordError, RunDir};
 
 use crate::{
     allocate::{self, AllocateError},
     claim::{Claim, Class},
+    dir,
     gpu::{GpuError, Gpus},
     journal::{Entry, Journal, JournalError, Stage, VERSION},
     lock::Lock,
@@ -58,6 +59,9 @@ pub enum PrepareError {
     /// The GPUs cannot be looked at.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// A directory that is to be written to cannot be used.
+    #[error(transparent)]
+    Directory(#[from] FileError),
     /// No devices could be chosen.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
@@ -114,7 +118,7 @@ pub enum StepError {
     Spec(#[from] WriteError),
     /// The claim's spec cannot be read back, or its directory cannot be made.
     #[error(transparent)]
-    File(#[from] divvy_cdi::file::FileError),
+    File(#[from] FileError),
     /// The claim's record.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -160,9 +164,16 @@ impl Node<'_> {
         }
         if let Some(entry) = entries.iter().find(|entry| entry.uid == claim.uid) {
             let mut entry = entry.clone();
+            if entry.gpus != self.gpus.address() {
+                let (claim, differs) = (claim.title(), "--gpus has changed");
+                return Err(PrepareError::Changed { claim, differs });
+            }
             match entry.stage {
+                Stage::Done if entry.asked != asked => {
+                    let (claim, differs) = (claim.title(), "its manifest has changed");
+                    return Err(PrepareError::Changed { claim, differs });
+                }
                 Stage::Done => {
-                    self.same(&entry, claim, &asked)?;
                     self.ensure(&held, &mut entry)?;
                     return Ok(Prepared { entry, fresh: false });
                 }
@@ -198,17 +209,6 @@ impl Node<'_> {
         Ok(true)
     }
 
-    fn same(&self, entry: &Entry, claim: &Claim, asked: &str) -> Result<(), PrepareError> {
-        let differs = if entry.asked != asked {
-            "its manifest has changed"
-        } else if entry.gpus != self.gpus.address() {
-            "--gpus has changed"
-        } else {
-            return Ok(());
-        };
-        Err(PrepareError::Changed { claim: claim.title(), differs })
-    }
-
     /// Everything that can be said before the machine is changed.
     fn begin(
         &self,
@@ -218,6 +218,8 @@ impl Node<'_> {
         asked: String,
         others: &[Held],
     ) -> Result<Entry, PrepareError> {
+        dir::check(self.cdi_dir)?;
+        dir::check(self.run.path())?;
         let inventory = self.gpus.inventory()?;
         let plan = match &claim.allocation {
             Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,
@@ -258,6 +260,7 @@ impl PrepareError {
         match self {
             Self::Journal(error) => error.code(),
             Self::Gpu(error) => error.code(),
+            Self::Directory(error) => error.code(),
             Self::Allocate(error) => error.code(),
             Self::Plan(error) => error.code(),
             Self::Changed { .. } | Self::NameTaken { .. } => "CLAIM-PREPARED",

@@ -1,7 +1,7 @@
 //! Publishing writes what containers start by: the claim's CDI spec and its record. Files that are
 //! as they should be are left alone, so that no engine reads its specs again for nothing.
 
-use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path};
+use std::path::Path;
 
 use divvy_cdi::{
     file::{self, FileError, MAX_SPEC_BYTES, Trust},
@@ -9,7 +9,7 @@ use divvy_cdi::{
 };
 
 use super::{Node, StepError};
-use crate::{emit, journal::Entry};
+use crate::{dir, emit, journal::Entry};
 
 // === impl Node ===
 
@@ -47,7 +47,7 @@ impl Node<'_> {
         if same.is_some_and(|there| there.spec == *spec) {
             return Ok(false);
         }
-        make_dir(self.cdi_dir)?;
+        dir::make(self.cdi_dir, 0o755)?;
         spec::write(self.cdi_dir, &name, spec)?;
         Ok(true)
     }
@@ -69,11 +69,6 @@ impl Node<'_> {
         self.run.write_claim(&record)?;
         Ok(true)
     }
-}
-
-fn make_dir(dir: &Path) -> Result<(), FileError> {
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
-    made.map_err(|error| io(dir, "create", error))
 }
 
 fn io(path: &Path, doing: &'static str, source: std::io::Error) -> FileError {

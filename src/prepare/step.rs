@@ -3,7 +3,7 @@
 use super::{Node, StepError, Undone};
 use crate::{
     emit,
-    gpu::{Inventory, MadePartition},
+    gpu::{GpuError, Inventory, MadePartition},
     journal::{Entry, Stage},
     lock::Lock,
     plan::Step,
@@ -108,7 +108,11 @@ impl Node<'_> {
     fn unstep(&self, step: &Step) -> Result<(), StepError> {
         match step {
             Step::Partition(made) => self.gpus.destroy_partition(made)?,
-            Step::TimeSlice { gpu, before, .. } => self.gpus.set_time_slice(gpu, *before)?,
+            Step::TimeSlice { gpu, before, .. } => match self.gpus.set_time_slice(gpu, *before) {
+                // A GPU that was taken out took its setting along.
+                Ok(()) | Err(GpuError::NoGpu { .. }) => {}
+                Err(error) => return Err(error.into()),
+            },
         }
         Ok(())
     }

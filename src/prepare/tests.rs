@@ -1,1 +1,251 @@
+//! Every call on the GPUs fails once: what is left is the claim, whole, or nothing.
 
+use std::{cell::Cell, fs, path::Path};
+
+use divvy_hook::record::{Origin, RunDir};
+
+use super::{Node, PrepareError, Reconciled};
+use crate::{
+    claim::{Claim, Manifests},
+    gpu::{
+        Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, Placement, sim::Sim,
+    },
+    journal::{Journal, Stage},
+};
+
+const NODE: &str =
+    "node = \"n\"\n[[gpu]]\nmodel = \"H100-80GB\"\n[[gpu]]\nmodel = \"H100-80GB\"\nmig = true\n";
+
+/// Two partitions and a time-sliced GPU: every kind of step, one of them twice.
+const CLAIM: &str = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec:
+  devices:
+    requests:
+    - {name: a, exactly: {deviceClassName: mig.gpu.divvy.dev, count: 2}}
+    - {name: b, exactly: {deviceClassName: gpu.divvy.dev}}
+    config:
+    - requests: [b]
+      opaque:
+        driver: gpu.divvy.dev
+        parameters: {apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {timeSlicing: {interval: Long}}}
+";
+
+/// A simulated node whose call number `fails` fails, before or after it took effect.
+#[derive(Debug)]
+struct Faulty {
+    sim: Sim,
+    calls: Cell<usize>,
+    fails: usize,
+    after: bool,
+}
+
+struct World {
+    dir: tempfile::TempDir,
+    journal: Journal,
+    run: RunDir,
+}
+
+// === impl Faulty ===
+
+impl Faulty {
+    fn new(world: &World, fails: usize, after: bool) -> Self {
+        Self { sim: world.sim(), calls: Cell::new(0), fails, after }
+    }
+
+    fn call<T>(&self, call: impl FnOnce(&Sim) -> Result<T, GpuError>) -> Result<T, GpuError> {
+        self.calls.set(self.calls.get() + 1);
+        let lost = || Err(GpuError::NoPartition { gpu: "?".to_owned(), partition: "?".to_owned() });
+        if self.calls.get() != self.fails {
+            return call(&self.sim);
+        }
+        if self.after {
+            call(&self.sim)?;
+        }
+        lost()
+    }
+}
+
+impl Gpus for Faulty {
+    fn address(&self) -> &str {
+        self.sim.address()
+    }
+
+    fn inventory(&self) -> Result<Inventory, GpuError> {
+        self.call(Sim::inventory)
+    }
+
+    fn create_partition(&self, gpu: &str, p: &str, at: Placement) -> Result<Partition, GpuError> {
+        // By contract nothing is left when making fails, so it never fails after the fact.
+        let before = !self.after || self.calls.get() + 1 != self.fails;
+        if before {
+            return self.call(|sim| sim.create_partition(gpu, p, at));
+        }
+        self.calls.set(self.calls.get() + 1);
+        self.sim.create_partition(gpu, p, at)
+    }
+
+    fn destroy_partition(&self, made: &MadePartition) -> Result<(), GpuError> {
+        self.call(|sim| sim.destroy_partition(made))
+    }
+
+    fn set_time_slice(&self, gpu: &str, interval: Interval) -> Result<(), GpuError> {
+        self.call(|sim| sim.set_time_slice(gpu, interval))
+    }
+
+    fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
+        self.call(|sim| sim.device_files(gpu, partition))
+    }
+
+    fn driver_files(&self) -> Result<Files, GpuError> {
+        self.call(Sim::driver_files)
+    }
+}
+
+// === impl World ===
+
+impl World {
+    #[expect(clippy::disallowed_methods, reason = "a test's own input")]
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("node.toml"), NODE).unwrap();
+        let (journal, run) =
+            (Journal::new(&dir.path().join("state")), RunDir::new(dir.path().join("run")));
+        Self { dir, journal, run }
+    }
+
+    fn sim(&self) -> Sim {
+        Sim::open(&self.dir.path().join("node.toml")).unwrap()
+    }
+
+    fn with<T>(&self, gpus: &dyn Gpus, act: impl FnOnce(&Node<'_>) -> T) -> T {
+        let cdi_dir = self.dir.path().join("cdi");
+        let (journal, run) = (&self.journal, &self.run);
+        act(&Node { gpus, journal, run, cdi_dir: &cdi_dir, boot: "boot" })
+    }
+
+    /// Nothing of any claim is on the machine.
+    #[track_caller]
+    fn assert_empty(&self, when: &str) {
+        for gpu in self.sim().inventory().unwrap().gpus {
+            assert_eq!(gpu.partitions(), [], "{when}");
+            assert_eq!(gpu.time_slice, Interval::Default, "{when}");
+        }
+        assert_eq!(self.journal.entries().unwrap().len(), 0, "{when}");
+        assert_eq!(self.run.claims().unwrap().len(), 0, "{when}");
+        let specs = fs::read_dir(self.dir.path().join("cdi")).map_or(0, Iterator::count);
+        assert_eq!(specs, 0, "{when}");
+    }
+
+    /// The claim is there, whole.
+    #[track_caller]
+    fn assert_whole(&self, when: &str) {
+        let inventory = self.sim().inventory().unwrap();
+        assert_eq!(inventory.gpus[0].time_slice, Interval::Long, "{when}");
+        assert_eq!(inventory.gpus[1].partitions().len(), 2, "{when}");
+        let record = self.run.local_claim("default", "c").unwrap().unwrap();
+        assert_eq!(record.specs.len(), 3, "{when}");
+        for spec in record.specs.values() {
+            let bytes = fs::read(&spec.path).unwrap();
+            assert_eq!(divvy_hook::record::digest(&bytes), spec.digest, "{when}");
+        }
+        let entry = self.journal.entry(&record.uid).unwrap().unwrap();
+        assert_eq!(entry.stage, Stage::Done, "{when}");
+        for made in inventory.gpus[1].partitions() {
+            let spec = record.specs.values().next().unwrap();
+            assert!(fs::read_to_string(&spec.path).unwrap().contains(&made.uuid), "{when}");
+        }
+    }
+}
+
+fn claim() -> Claim {
+    Manifests::parse(Path::new("c.yaml"), CLAIM.as_bytes()).unwrap().claims.remove(0)
+}
+
+#[test]
+fn a_prepare_whose_any_call_fails_leaves_nothing() {
+    for after in [false, true] {
+        for fails in 1.. {
+            let world = World::new();
+            let gpus = Faulty::new(&world, fails, after);
+            let prepared = world.with(&gpus, |node| node.prepare(&claim(), &[], Origin::Local));
+            if gpus.calls.get() < fails {
+                assert!(fails > 8, "the claim makes more calls than that");
+                break;
+            }
+            let when = format!("call {fails} failed (after: {after})");
+            match prepared {
+                Ok(_) => world.assert_whole(&when),
+                Err(_) => world.assert_empty(&when),
+            }
+            world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Local)).unwrap();
+            world.assert_whole(&when);
+        }
+    }
+}
+
+#[test]
+fn an_unprepare_whose_any_call_fails_goes_on_and_can_be_repeated() {
+    for fails in 1..=3 {
+        let world = World::new();
+        let claim = claim();
+        world.with(&world.sim(), |node| node.prepare(&claim, &[], Origin::Local)).unwrap();
+        let gpus = Faulty::new(&world, fails, false);
+        let error = world.with(&gpus, |node| node.unprepare(&claim.uid)).unwrap_err();
+        let PrepareError::Left { left, .. } = &error else { panic!("{error}") };
+        assert_eq!(left.len(), 1, "{error}");
+        assert_eq!(gpus.calls.get(), 3, "it went on");
+        assert!(world.run.claims().unwrap().is_empty());
+        // The next round of the daemon ends it.
+        let found = world.with(&world.sim(), |node| node.reconcile()).unwrap();
+        assert!(matches!(found.as_slice(), [Reconciled::Ended(_)]), "{found:?}");
+        world.assert_empty("ended by the next round");
+    }
+}
+
+#[test]
+fn bringing_back_whose_any_call_fails_keeps_the_claim_and_works_the_next_time() {
+    for fails in 1.. {
+        let world = World::new();
+        world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Local)).unwrap();
+        fs::remove_file(world.dir.path().join("node.state.json")).unwrap();
+        fs::remove_dir_all(world.dir.path().join("run")).unwrap();
+        let gpus = Faulty::new(&world, fails, false);
+        let found = world.with(&gpus, |node| node.reconcile()).unwrap();
+        if gpus.calls.get() < fails {
+            assert!(fails > 7, "bringing back makes more calls than that");
+            break;
+        }
+        assert!(matches!(found.as_slice(), [Reconciled::Failed(_)]), "call {fails}: {found:?}");
+        let found = world.with(&world.sim(), |node| node.reconcile()).unwrap();
+        assert!(matches!(found.as_slice(), [Reconciled::InStep { restored: true, .. }]));
+        world.assert_whole(&format!("call {fails} failed"));
+        world.with(&world.sim(), |node| node.unprepare(&claim().uid)).unwrap();
+        world.assert_empty("ended");
+    }
+}
+
+#[test]
+fn a_claim_of_the_api_is_not_reachable_by_name() {
+    let world = World::new();
+    world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Api)).unwrap();
+    assert!(world.run.local_claim("default", "c").unwrap().is_none());
+    assert!(world.run.claim(&claim().uid).unwrap().is_some());
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_refused_before_anything_is_done() {
+    use std::os::unix::fs::PermissionsExt;
+    for name in ["cdi", "run", "state/claims"] {
+        let world = World::new();
+        let dir = world.dir.path().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+        let prepared = world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Local));
+        assert_eq!(prepared.unwrap_err().code(), "UNTRUSTED", "{name}");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        world.assert_empty(name);
+    }
+}

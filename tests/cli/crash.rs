@@ -123,15 +123,26 @@ fn killed_while_ending_it_is_ended_by_the_next() {
 
 #[test]
 fn what_fails_half_way_is_undone() {
-    // A file where a directory should be: the last steps fail, root or not.
-    for blocked in ["cdi", "run/claims"] {
+    // What stands in the way of the last steps, and is in nobody's way before: root or not.
+    let uid = "d3e7a1f0-5f6c-4e57-8a5b-0d4d8e0b2c11";
+    let spec = format!("cdi/gpu.divvy.dev-claim_{uid}.json/in-the-way");
+    for (blocked, doing) in [(&*spec, "writing the CDI spec"), ("run/claims", "writing the record")]
+    {
         let world = World::new();
-        world.write(blocked, "in the way");
-        world.write("c.yaml", claim("a", SMALL, "") + &claim("b", WHOLE, &time_slicing("Short")));
+        world.write(blocked, "");
+        let small = claim("a", SMALL, "").replace("{name: a}", &format!("{{name: a, uid: {uid}}}"));
+        world.write("c.yaml", small + &claim("b", WHOLE, &time_slicing("Short")));
         let ended = world.divvy(&["prepare", "-f", "c.yaml"]);
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.err.contains("claim default/a: writing the"), "{ended:?}");
+        assert!(ended.err.contains(&format!("claim default/a: {doing}")), "{ended:?}");
         fs::remove_file(world.path(blocked)).unwrap();
+        if blocked == spec {
+            fs::remove_dir(world.path(blocked).parent().unwrap()).unwrap();
+            // A directory where the spec goes cannot be removed as one, so the claim is still to be
+            // ended; its devices are free already.
+            assert!(ended.err.contains("removing the CDI spec failed as well"), "{ended:?}");
+            world.divvy(&["unprepare", "a"]).ok();
+        }
         assert_eq!(world.left(), Vec::<String>::new(), "{blocked}");
         world.json(&["prepare", "-f", "c.yaml"]);
     }

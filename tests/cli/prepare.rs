@@ -195,3 +195,14 @@ fn several_problems_of_a_file_are_all_shown() {
     ended.failed(4, "CLAIM-INVALID", "c.yaml:3:");
     assert!(ended.err.contains("error[CONFIG-INVALID]: c.yaml:"), "{ended:?}");
 }
+
+#[test]
+fn manifests_come_from_stdin_too() {
+    let world = World::new();
+    let text = claim("a", WHOLE, "");
+    assert!(world.divvy_with(&["prepare", "-f", "-"], text.as_bytes()).ok().contains("prepared"));
+    let bad = world.divvy_with(&["prepare", "-f", "-"], b"a: [");
+    bad.failed(4, "CLAIM-INVALID", "standard input:1:");
+    world.divvy_with(&["unprepare", "-f", "-"], text.as_bytes()).ok();
+    assert_eq!(world.left(), Vec::<String>::new());
+}

@@ -32,12 +32,13 @@ pub struct Container<'a> {
     pub script: &'a str,
     pub annotations: Value,
     pub cdi: &'a [&'a str],
+    /// Which try of the kubelet's it is.
+    pub attempt: u32,
 }
 
 /// How a container ended.
 #[derive(Debug)]
 pub struct Ended {
-    pub id: String,
     pub code: i64,
     pub reason: String,
     pub message: String,
@@ -52,18 +53,22 @@ const LOGS: &str = "/tmp/pods";
 // === impl Containerd ===
 
 impl Containerd {
-    /// Starts it with a runtime handler for each (name, binary).
+    /// Starts it with a runtime handler for each (name, binary). `native` turns its own CDI on, which the new end has.
     pub fn start(
         fixture: &Fixture,
         end: End,
         handlers: &[(&'static str, &str)],
+        native: bool,
     ) -> Result<Containerd> {
         let sandbox = Sandbox::start(fixture, end, View::with_controllers()?)?;
         let handlers =
             handlers.iter().map(|(name, binary)| (*name, (*binary).to_owned())).collect();
         let mut containerd = Containerd { sandbox, handlers };
         let sandbox = &mut containerd.sandbox;
-        sandbox.write("/etc/containerd/config.toml", &configuration(end, &containerd.handlers))?;
+        sandbox.write(
+            "/etc/containerd/config.toml",
+            &configuration(end, &containerd.handlers, native),
+        )?;
         sandbox.write("/etc/cni/net.d/10-pods.conflist", NETWORK)?;
         sandbox.spawn(&["containerd", "--log-level", "warn"], LOG)?;
         sandbox.until("containerd", &["ctr", "version"])?;
@@ -105,7 +110,7 @@ impl Containerd {
         let request = json!({
             "podSandboxId": sandbox,
             "config": {
-                "metadata": {"name": container.name},
+                "metadata": {"name": container.name, "attempt": container.attempt},
                 "image": {"image": container.image},
                 "command": ["sh", "-c", container.script],
                 "logPath": format!("{}.log", container.name),
@@ -129,13 +134,13 @@ impl Containerd {
     /// Runs a container to its end.
     pub fn run(&mut self, pod: &Pod, sandbox: &str, container: &Container<'_>) -> Result<Ended> {
         match self.start_container(pod, sandbox, container)? {
-            Ok(id) => self.ended(pod, container.name, id),
+            Ok(id) => self.ended(pod, container.name, &id),
             Err((message, _)) => bail!("{}: {message}\n{}", container.name, self.log()),
         }
     }
 
     /// Waits for a container's end.
-    pub fn ended(&mut self, pod: &Pod, name: &str, id: String) -> Result<Ended> {
+    pub fn ended(&mut self, pod: &Pod, name: &str, id: &str) -> Result<Ended> {
         let start = Instant::now();
         loop {
             let response =
@@ -146,7 +151,6 @@ impl Containerd {
                 let code = status["exitCode"].as_i64().unwrap_or_default();
                 let output = self.output(pod, name).unwrap_or_default();
                 return Ok(Ended {
-                    id,
                     code,
                     reason: text("reason"),
                     message: text("message"),
@@ -170,8 +174,13 @@ impl Containerd {
 
     /// The configuration that the low-level runtime got.
     pub fn config(&self, id: &str) -> Result<String> {
+        self.bundle_file(id, "config.json")
+    }
+
+    /// A file of a container's bundle.
+    pub fn bundle_file(&self, id: &str, name: &str) -> Result<String> {
         self.sandbox
-            .read(&format!("/run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json"))
+            .read(&format!("/run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/{name}"))
     }
 
     /// The engine's own log.
@@ -213,7 +222,7 @@ impl Pod {
 
 impl<'a> Container<'a> {
     pub fn new(name: &'a str, script: &'a str) -> Container<'a> {
-        Container { name, image: IMAGE, script, annotations: json!({}), cdi: &[] }
+        Container { name, image: IMAGE, script, annotations: json!({}), cdi: &[], attempt: 0 }
     }
 }
 
@@ -223,10 +232,10 @@ fn id(response: &Value, key: &str) -> Result<String> {
 
 /// The configuration, as an administrator would write it; sandboxes without CAP_SYS_RESOURCE and AppArmor need
 /// `restrict_oom_score_adj` and `disable_apparmor`.
-fn configuration(end: End, handlers: &[(&str, String)]) -> String {
+fn configuration(end: End, handlers: &[(&str, String)], native: bool) -> String {
     let (version, cri, images) = match end {
         End::Old => (2, "io.containerd.grpc.v1.cri", format!("sandbox_image = {PAUSE:?}")),
-        End::New => (3, "io.containerd.cri.v1.runtime", String::new()),
+        End::New => (3, "io.containerd.cri.v1.runtime", format!("enable_cdi = {native}")),
     };
     let mut text = format!(
         "version = {version}\n\
@@ -239,6 +248,9 @@ fn configuration(end: End, handlers: &[(&str, String)]) -> String {
         text += &format!(
             "[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox = {PAUSE:?}\n"
         );
+    }
+    if let Some((default, _)) = handlers.first() {
+        text += &format!("[plugins.{cri:?}.containerd]\ndefault_runtime_name = {default:?}\n");
     }
     for (name, binary) in handlers {
         text += &format!(

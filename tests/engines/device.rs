@@ -17,6 +17,8 @@ pub const PATH: &str = "/dev/gpu0";
 pub const NAME: &str = "vendor.com/gpu=gpu0";
 /// A name that no spec defines.
 pub const MISSING: &str = "vendor.com/gpu=gpu9";
+/// The file that defines it.
+pub const SPEC: &str = "/etc/cdi/vendor.json";
 /// Made by its hook, once for each container.
 pub const HOOK_RAN: &str = "/run/hook-ran";
 
@@ -28,6 +30,9 @@ pub const SEEN: &str = "opened\ndriver 1.0\nGPU=gpu0\n";
 pub const NOTHING: &str =
     r#"[ ! -e /dev/gpu0 ] && [ ! -e /usr/lib/driver.txt ] && [ -z "$GPU" ] && echo untouched"#;
 
+/// The hook reads its input: crun 1.8 fails where one does not.
+const HOOK: [&str; 3] = ["sh", "-c", "cat >/dev/null && mkdir -p /run/hook-ran"];
+
 /// The spec: a node, a mount, a variable and a hook. Version 0.5.0, the newest that podman 4.3 reads.
 pub fn spec() -> Value {
     json!({
@@ -37,9 +42,9 @@ pub fn spec() -> Value {
             "name": "gpu0",
             "containerEdits": {
                 "deviceNodes": [{"path": PATH, "hostPath": NODE}],
-                "mounts": [{"hostPath": "/opt/driver.txt", "containerPath": "/usr/lib/driver.txt", "options": ["ro", "bind", "nosuid", "nodev"]}],
+                "mounts": [{"hostPath": "/var/lib/vendor/driver.txt", "containerPath": "/usr/lib/driver.txt", "options": ["ro", "bind", "nosuid", "nodev"]}],
                 "env": ["GPU=gpu0"],
-                "hooks": [{"hookName": "createRuntime", "path": "/usr/bin/mkdir", "args": ["mkdir", "-p", HOOK_RAN]}],
+                "hooks": [{"hookName": "createRuntime", "path": "/usr/bin/sh", "args": HOOK}],
             },
         }],
     })
@@ -48,12 +53,32 @@ pub fn spec() -> Value {
 /// Makes the device and what belongs to it, and defines it in /etc/cdi.
 pub fn provide(sandbox: &Sandbox) -> Result<()> {
     sandbox.device(NODE, NUMBER, 0o666)?;
-    sandbox.write("/opt/driver.txt", "driver 1.0\n")?;
-    sandbox.write("/etc/cdi/vendor.json", &spec().to_string())
+    sandbox.write("/var/lib/vendor/driver.txt", "driver 1.0\n")?;
+    sandbox.write(SPEC, &spec().to_string())
 }
 
 /// That its hook ran for the container just started.
 pub fn hook_ran(sandbox: &Sandbox) -> Result<()> {
     ensure!(sandbox.exists(HOOK_RAN), "the device's hook did not run");
     Ok(std::fs::remove_dir(sandbox.path(Path::new(HOOK_RAN).to_str().unwrap_or_default()))?)
+}
+
+/// That a message, all that the hook said and nothing else, is the one line about [`MISSING`] that a user can act on.
+pub fn explained(message: &str) -> Result<()> {
+    let complete = message.starts_with("divvy: UNRESOLVED");
+    let found = [MISSING, "/etc/cdi", "/var/run/cdi"].iter().all(|word| message.contains(word));
+    // podman takes these for its own errors.
+    let mistaken = [
+        "permission denied",
+        "operation not permitted",
+        "no such file or directory",
+        "executable file not found",
+    ]
+    .iter()
+    .any(|words| message.to_lowercase().contains(words));
+    ensure!(
+        complete && found && !mistaken && !message.contains('\n'),
+        "not a good message: {message:?}"
+    );
+    Ok(())
 }

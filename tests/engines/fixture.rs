@@ -55,7 +55,9 @@ impl Fixture {
         let rootfs = dir.path().join("rootfs");
         root_filesystem(&rootfs, &engines.join("new/usr/bin/busybox"))?;
         fs::copy(engines.join("cri"), dir.path().join("cri")).context("the CRI client")?;
-        let fixture = Fixture { engines, dir, hook: project.join("target/static/divvy-hook") };
+        let hook = project.join("target/static/divvy-hook");
+        ensure!(hook.exists(), "no {}: make hook builds it", hook.display());
+        let fixture = Fixture { engines, dir, hook };
         for image in [
             Image::new(IMAGE, &["sh"]),
             Image::new(PAUSE, &["sleep", "1000000"]),
@@ -82,6 +84,8 @@ impl Fixture {
         let config = json!({
             "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
             "os": "linux",
+            // Engines know an image by this configuration's digest.
+            "author": image.name,
             "config": {"Env": ["PATH=/bin"], "Cmd": image.command},
             "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
         });

@@ -9,7 +9,6 @@
     missing_debug_implementations,
     reason = "this is a test: it talks to a terminal, and may panic"
 )]
-#![allow(dead_code, reason = "used as the tests of the hook come")]
 #![allow(missing_docs, unreachable_pub, reason = "nothing here is used from elsewhere")]
 
 use std::path::Path;
@@ -22,9 +21,13 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 mod bundle;
 mod containerd;
 mod cri;
+mod crio;
+mod ctr;
 mod device;
 mod direct;
 mod fixture;
+mod hook;
+mod podman;
 mod sandbox;
 
 use fixture::Fixture;
@@ -72,7 +75,11 @@ fn tests() -> ExitCode {
     let skips = Arc::new(Mutex::new(Vec::new()));
     let fixture = if arguments.list { Err(String::new()) } else { prepare() };
     let fixture = Arc::new(fixture);
-    let tests: Vec<Test> = [direct::tests(), cri::tests()].into_iter().flatten().collect();
+    let tests: Vec<Test> =
+        [direct::tests(), cri::tests(), ctr::tests(), podman::tests(), crio::tests()]
+            .into_iter()
+            .flatten()
+            .collect();
     let trials = tests.into_iter().map(|test| trial(test, &fixture, &skips)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     let skips = skips.lock().expect("no test panics while it holds this");

@@ -81,6 +81,13 @@ impl Go {
         Reply { panic: Some("the process ended".to_owned()), ..Reply::default() }
     }
 
+    /// The config as the library's types see it.
+    pub(crate) fn normalise(&mut self, config: &Value) -> Value {
+        let reply = self.ask(&json!({"op": "normalise", "config": config}));
+        assert!(reply.error.is_none(), "{:?}: {config}", reply.error);
+        reply.config
+    }
+
     /// The answer to a vector, its files laid out below `root`.
     pub(crate) fn answer(&mut self, ask: &Ask, root: &Path) -> Answer {
         match ask {
@@ -100,13 +107,7 @@ impl Go {
                 self.ask(&request).answer(|reply| json!(reply.devices))
             }
             Ask::Spec(document) => self.parse(&document.bytes()),
-            Ask::List(tree) => {
-                let request = json!({"op": "list", "dirs": tree.directories(root)});
-                self.ask(&request).answer(|reply| {
-                    let rejected: Vec<_> = reply.errors.keys().collect();
-                    json!({"devices": reply.devices, "specs": reply.specs, "rejected": rejected})
-                })
-            }
+            Ask::List(tree) => self.list(&tree.directories(root)),
             Ask::Inject(inject) => {
                 let dirs = inject.tree.directories(root);
                 self.inject(&dirs, &inject.devices, &inject.config).answer(|reply| reply.config)
@@ -125,6 +126,14 @@ impl Go {
                 )
             }
         }
+    }
+
+    /// What directories hold.
+    pub(crate) fn list(&mut self, dirs: &[PathBuf]) -> Answer {
+        self.ask(&json!({"op": "list", "dirs": dirs})).answer(|reply| {
+            let rejected: Vec<_> = reply.errors.keys().collect();
+            json!({"devices": reply.devices, "specs": reply.specs, "rejected": rejected})
+        })
     }
 
     /// Reads and validates a document.

@@ -11,19 +11,39 @@
     reason = "a test: it may fail by panic, and writes its own fresh folders"
 )]
 
+mod compare;
+mod deviations;
+#[path = "../../cdi/tests/vectors/divvy.rs"]
+mod divvy;
+mod generate;
 mod go;
 #[path = "../../cdi/tests/vectors/model.rs"]
 mod model;
+mod nodes;
+mod shrink;
 
 use std::{fs, path::Path};
 
+use compare::{Compare, Difference};
+use fastrand::Rng;
 use go::Go;
 use model::{Answer, Ask, Vector};
+
+/// How many differences are shown before a comparison gives up.
+const SHOWN: usize = 5;
+
+/// How many random documents are compared.
+const DOCUMENTS: u64 = 6000;
+
+/// How many random injections are compared.
+const INJECTIONS: u64 = 2000;
 
 /// The Go library's answer to one vector.
 fn answer(go: &mut Go, vector: &Vector) -> Answer {
     let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path();
+    // One level down: a document name with `..` stays in the folder.
+    let root = &folder.path().join("root");
+    fs::create_dir(root).expect("made");
     let ask = vector.ask.at(root);
     lay_out(&ask, root);
     go.answer(&ask, root).without(root)
@@ -34,7 +54,7 @@ fn lay_out(ask: &Ask, root: &Path) {
         Ask::List(tree) => tree.lay_out(root).expect("laid out"),
         Ask::Inject(inject) => {
             inject.tree.lay_out(root).expect("laid out");
-            inject.make_nodes(root).expect("device nodes (this test needs root)");
+            nodes::make_all(inject, root).expect("device nodes (this test needs root)");
         }
         _ => (),
     }
@@ -78,4 +98,66 @@ fn write_vectors() {
         let text = serde_json::to_string_pretty(&vectors).expect("serialises");
         fs::write(&path, text + "\n").expect("written");
     }
+}
+
+/// Random documents, in all styles, say the same to both.
+#[test]
+fn documents() {
+    let mut compare = Compare::new();
+    let nodes = compare.nodes();
+    let mut accepted = 0;
+    let mut differences = Vec::new();
+    for seed in 0..DOCUMENTS {
+        let mut rng = Rng::with_seed(seed);
+        let tree = generate::spec::spec(&mut rng, &nodes, 6);
+        let bytes = generate::render::text(&mut rng, &tree);
+        match compare.document(&bytes) {
+            Ok(good) => accepted += u64::from(good),
+            Err(_) => {
+                let small = shrink::document(&bytes, |bytes| compare.document(bytes).is_err());
+                let Difference { go, ours } = compare.document(&small).expect_err("as before");
+                let text = String::from_utf8_lossy(&small);
+                differences.push(format!("seed {seed}: {text:?}\n  Go: {go:?}\n  divvy: {ours:?}"));
+            }
+        }
+        if differences.len() == SHOWN {
+            break;
+        }
+    }
+    assert!(differences.is_empty(), "no deviation explains:\n{}", differences.join("\n"));
+    println!(
+        "{DOCUMENTS} documents, {accepted} accepted by Go; explained: {:?}",
+        compare.explained
+    );
+    assert!(accepted > DOCUMENTS / 5, "too few valid documents to mean something: {accepted}");
+}
+
+/// Random directories hold the same for both, and an injection from them does the same.
+#[test]
+fn injections() {
+    let mut compare = Compare::new();
+    let nodes = compare.nodes();
+    let mut accepted = 0;
+    let mut differences = Vec::new();
+    for seed in 0..INJECTIONS {
+        let case = generate::tree::case(&mut Rng::with_seed(seed), &nodes);
+        match compare.case(&case) {
+            Ok(good) => accepted += u64::from(good),
+            Err(_) => {
+                let small = shrink::case(&case, |case| compare.case(case).is_err());
+                let Difference { go, ours } = compare.case(&small).expect_err("as before");
+                let text = compare::shown(&small);
+                differences.push(format!("seed {seed}:\n{text}  Go: {go:?}\n  divvy: {ours:?}"));
+            }
+        }
+        if differences.len() == SHOWN {
+            break;
+        }
+    }
+    assert!(differences.is_empty(), "no deviation explains:\n{}", differences.join("\n"));
+    println!(
+        "{INJECTIONS} injections, {accepted} accepted by Go; explained: {:?}",
+        compare.explained
+    );
+    assert!(accepted > INJECTIONS / 5, "too few injections to mean something: {accepted}");
 }

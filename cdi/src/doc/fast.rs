@@ -10,13 +10,18 @@ mod json;
 
 use std::borrow::Cow;
 
+use memchr::{memchr, memchr2_iter};
+
 use super::{Entry, MAX_DEPTH, Node, Value, duplicate, scalar};
 
 /// The one document of `bytes`.
 pub(super) fn read(bytes: &[u8]) -> Option<Node<'_>> {
     // Branchless, so that it is done 16 bytes at a time; it also keeps NUL free to mean the end.
-    let is_known = |c: u8| (0x20..0x7f).contains(&c) | (c == b'\n') | (c == b'\t') | (c == b'\r');
-    if !bytes.iter().fold(true, |all, c| all & is_known(*c)) {
+    let (known, plain) = bytes.iter().fold((true, true), |(known, plain), c| {
+        let printed = (0x20..0x7f).contains(c) | (*c == b'\n');
+        (known & (printed | (*c == b'\t') | (*c == b'\r')), plain & printed)
+    });
+    if !known {
         return None;
     }
     let text = std::str::from_utf8(bytes).ok()?;
@@ -26,9 +31,12 @@ pub(super) fn read(bytes: &[u8]) -> Option<Node<'_>> {
         let node = reader.json(1)?;
         reader.skip_space();
         (reader.at == text.len()).then_some(node)
-    } else {
+    } else if plain {
         reader.at = 0;
         reader.document()
+    } else {
+        // Of tabs and carriage returns YAML has its own ideas.
+        None
     }
 }
 
@@ -83,7 +91,6 @@ impl<'a> Reader<'a> {
             match self.here() {
                 b'\n' => self.at += 1,
                 b'#' => self.at = self.find(self.at, |c| c == b'\n'),
-                b'\t' | b'\r' => return None,
                 0 => {
                     self.indent = None;
                     return Some(());
@@ -185,8 +192,7 @@ impl<'a> Reader<'a> {
         let value = match self.here() {
             quote @ (b'"' | b'\'') => {
                 let start = self.at + 1;
-                let end =
-                    self.find(start, |c| c == quote || matches!(c, b'\n' | b'\t' | b'\r' | b'\\'));
+                let end = self.find(start, |c| c == quote || matches!(c, b'\n' | b'\\'));
                 if self.byte(end) != quote {
                     return None;
                 }
@@ -216,20 +222,21 @@ impl<'a> Reader<'a> {
     }
 
     fn plain(&mut self) -> Option<Value<'a>> {
-        let start = self.at;
-        loop {
-            self.at = self.find(self.at, |c| matches!(c, b'\n' | b':' | b'#' | b'\t' | b'\r'));
-            match self.here() {
-                b'\n' | 0 => break,
-                // A colon before a space ends a key, a hash after one starts a comment.
-                b':' if self.byte(self.at + 1) > b' ' => {}
-                b'#' if self.byte(self.at.saturating_sub(1)) > b' ' => {}
-                _ => return None,
-            }
-            self.at += 1;
+        let line = self.text.get(self.at..)?;
+        let line = line.get(..memchr(b'\n', line.as_bytes()).unwrap_or(line.len()))?;
+        let bytes = line.as_bytes();
+        let is_space =
+            |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_none_or(|c| *c == b' ');
+        // A colon before a space ends a key, a hash after one starts a comment.
+        let is_doubt = |at: usize| match bytes.get(at) {
+            Some(b':') => is_space(at.checked_add(1)),
+            _ => is_space(at.checked_sub(1)),
+        };
+        if memchr2_iter(b':', b'#', bytes).any(is_doubt) {
+            return None;
         }
-        let text = self.text.get(start..self.at)?.trim_end_matches(' ');
-        Some(scalar::resolve(Cow::Borrowed(text)))
+        self.at += line.len();
+        Some(scalar::resolve(Cow::Borrowed(line.trim_end_matches(' '))))
     }
 }
 

@@ -52,9 +52,10 @@ pub(super) fn apply<'a>(
     resolution: &'a Resolution,
     binds: Vec<Wanted<'a>>,
 ) {
+    let inside = draft.config.has_user_namespace();
     let id_mapped = is_id_mapped(draft.config);
     let of_parts = resolution.parts.iter().flat_map(|part| {
-        part.edits.mounts.iter().map(|mount| wanted(mount, &part.origin, id_mapped))
+        part.edits.mounts.iter().map(|mount| wanted(mount, &part.origin, inside, id_mapped))
     });
     // The last one for a destination counts, at its own place.
     let all: Vec<Wanted<'a>> = binds.into_iter().chain(of_parts).collect();
@@ -110,9 +111,14 @@ fn sort<'a>(draft: &mut Draft<'_, 'a>, entries: &mut Entries<'a>) {
     }
 }
 
-fn wanted<'a>(mount: &'a Mount, origin: &'a Origin, id_mapped: bool) -> Wanted<'a> {
-    let kind = mount.kind.as_deref();
+fn wanted<'a>(mount: &'a Mount, origin: &'a Origin, inside: bool, id_mapped: bool) -> Wanted<'a> {
+    let mut kind = mount.kind.as_deref();
     let mut options: Vec<&str> = mount.options.iter().map(String::as_str).collect();
+    // crun 1.28 dies of a bind mount without a type in a user namespace: "read status from sync
+    // socket". Elsewhere it takes one, as runc does everywhere.
+    if inside && options.iter().any(|option| matches!(*option, "bind" | "rbind")) {
+        kind = kind.or(Some("bind"));
+    }
     if id_mapped {
         options.extend(id_mapping(kind, &options));
     }

@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use memchr::memchr;
+
 use super::{
     ContainerEdits, Device, DeviceNode, Hook, HookName, IntelRdt, Mount, NetDevice, Spec,
     path::{Step, place},
@@ -165,6 +167,7 @@ impl Walk<'_> {
         });
     }
 
+    /// Warnings only: the Go library means to check these, never does, and nothing reads them.
     fn annotations(&mut self, annotations: &BTreeMap<String, String>) {
         if annotations.is_empty() {
             return;
@@ -172,13 +175,11 @@ impl Walk<'_> {
         self.field("annotations", |walk| {
             let total: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
             if total > MAX_ANNOTATIONS {
-                walk.error(format!(
-                    "keys and values have {total} bytes, at most {MAX_ANNOTATIONS}"
-                ));
+                walk.warn(format!("keys and values have {total} bytes, at most {MAX_ANNOTATIONS}"));
             }
             for key in annotations.keys() {
                 if let Some(why) = annotation_flaw(key) {
-                    walk.at(Step::Key(key.clone()), |walk| walk.error(why));
+                    walk.at(Step::Key(key.clone()), |walk| walk.warn(why));
                 }
             }
         });
@@ -209,13 +210,13 @@ impl Walk<'_> {
     }
 
     fn no_nul(&mut self, text: &str) {
-        if text.contains('\0') {
+        if memchr(0, text.as_bytes()).is_some() {
             self.warn("holds a NUL byte, at which the system ends a text");
         }
     }
 
     fn path(&mut self, name: &'static str, path: &str) {
-        if path.starts_with('/') && !path.contains('\0') {
+        if path.starts_with('/') && memchr(0, path.as_bytes()).is_none() {
             return;
         }
         self.field(name, |walk| {
@@ -240,7 +241,7 @@ impl Walk<'_> {
         }
         if let Some(permissions) = &node.permissions
             && permissions != "none"
-            && !permissions.bytes().all(|c| b"rwm".contains(&c))
+            && !permissions.bytes().all(|c| matches!(c, b'r' | b'w' | b'm'))
         {
             self.field("permissions", |walk| {
                 let shown = quoted(permissions);

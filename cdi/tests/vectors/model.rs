@@ -160,28 +160,6 @@ impl Tree {
     }
 }
 
-// === impl Inject ===
-
-impl Inject {
-    /// Makes the nodes below `root`, as real ones. Needs root.
-    pub(crate) fn make_nodes(&self, root: &Path) -> io::Result<()> {
-        for (name, node) in &self.nodes {
-            let path = root.join(name);
-            let path = path.to_str().expect("UTF-8");
-            let (kind, rest) = node.split_once(' ').expect("kind and number");
-            let (number, mode) = rest.split_once(' ').expect("number and mode");
-            let (major, minor) = number.split_once(':').expect("major:minor");
-            if kind == "p" {
-                run("mkfifo", &[path])?;
-            } else {
-                run("mknod", &[path, kind, major, minor])?;
-            }
-            run("chmod", &[mode, path])?;
-        }
-        Ok(())
-    }
-}
-
 // === impl Ask ===
 
 impl Ask {
@@ -223,7 +201,16 @@ pub(crate) fn tables() -> Vec<(PathBuf, Vec<Vector>)> {
     tables
 }
 
-fn run(program: &str, arguments: &[&str]) -> io::Result<()> {
+/// Kind, major, minor and mode of `c 1:3 0666`.
+pub(crate) fn node_parts(node: &str) -> (&str, &str, &str, &str) {
+    let (kind, rest) = node.split_once(' ').expect("kind and number");
+    let (number, mode) = rest.split_once(' ').expect("number and mode");
+    let (major, minor) = number.split_once(':').expect("major:minor");
+    (kind, major, minor, mode)
+}
+
+/// Runs a program to its good end.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> io::Result<()> {
     let status = Command::new(program).args(arguments).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("{program}: {status}"))) }
 }

@@ -91,7 +91,7 @@ fn only_our_own_partition_is_destroyed_and_a_missing_one_is_no_error() {
     let other = sim.create_partition(&gpu, "1g.5gb", place(0, 1)).unwrap();
     assert_ne!(first.uuid, other.uuid);
     sim.destroy_partition(&made(&gpu, &first)).unwrap();
-    assert_eq!(sim.inventory().unwrap().gpus[1].partitions(), [other.clone()]);
+    assert_eq!(sim.inventory().unwrap().gpus[1].partitions(), std::slice::from_ref(&other));
     sim.destroy_partition(&MadePartition { uuid: None, ..made(&gpu, &other) }).unwrap();
     assert!(sim.inventory().unwrap().gpus[1].partitions().is_empty());
 }

@@ -112,6 +112,10 @@ fn bind_mounts_are_id_mapped_in_a_user_namespace() {
     ] {
         assert_eq!(options(&config, mount), expected, "{mount}");
     }
+    // Their type is said there, for crun.
+    let edits = "{mounts: [{hostPath: /h, containerPath: /c, options: [rbind]}]}";
+    assert_eq!(edit(&config, edits)["mounts"][0]["type"], "bind");
+    assert_eq!(edit(&minimal(), edits)["mounts"][0]["type"], Value::Null);
     assert_eq!(options(&minimal(), "type: bind"), Value::Null);
     // A namespace that is joined has no mappings here, and runc would refuse the option.
     config["linux"]["uidMappings"] = json!([]);
