@@ -69,7 +69,7 @@ pub enum PrepareError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// It is prepared, but as something else.
-    #[error("claim {claim} is prepared already, and {differs} since")]
+    #[error("claim {claim} is prepared already, and {differs}")]
     Changed {
         /// The claim.
         claim: String,
@@ -156,23 +156,19 @@ impl Node<'_> {
         // A damaged entry stops every new claim: what it holds is not known.
         let entries = self.journal.entries()?.into_iter().collect::<Result<Vec<_>, _>>()?;
         let asked = claim.digest(classes);
-        if let Some(other) = entries.iter().find(|other| {
-            other.title() == claim.title() && other.uid != claim.uid && origin == Origin::Local
-        }) {
+        // The hook finds local claims by name, so a name is one claim's. The cluster's have none.
+        let local = |entry: &Entry| origin == Origin::Local && entry.origin == Origin::Local;
+        if let Some(other) = entries
+            .iter()
+            .find(|other| other.title() == claim.title() && other.uid != claim.uid && local(other))
+        {
             let (claim, uid) = (claim.title(), other.uid.clone());
             return Err(PrepareError::NameTaken { claim, uid });
         }
         if let Some(entry) = entries.iter().find(|entry| entry.uid == claim.uid) {
             let mut entry = entry.clone();
-            if entry.gpus != self.gpus.address() {
-                let (claim, differs) = (claim.title(), "--gpus has changed");
-                return Err(PrepareError::Changed { claim, differs });
-            }
+            self.is_same(&entry, claim, &asked, origin)?;
             match entry.stage {
-                Stage::Done if entry.asked != asked => {
-                    let (claim, differs) = (claim.title(), "its manifest has changed");
-                    return Err(PrepareError::Changed { claim, differs });
-                }
                 Stage::Done => {
                     self.ensure(&held, &mut entry)?;
                     return Ok(Prepared { entry, fresh: false });
@@ -207,6 +203,26 @@ impl Node<'_> {
         }
         self.end(&held, &entry)?;
         Ok(true)
+    }
+
+    /// Refuses to make something else of a claim than it is.
+    fn is_same(
+        &self,
+        entry: &Entry,
+        claim: &Claim,
+        asked: &str,
+        origin: Origin,
+    ) -> Result<(), PrepareError> {
+        let differs = if entry.origin != origin {
+            "it is not of the same origin, local or the cluster"
+        } else if entry.gpus != self.gpus.address() {
+            "--gpus has changed since"
+        } else if entry.stage == Stage::Done && entry.asked != asked {
+            "its manifest has changed since"
+        } else {
+            return Ok(());
+        };
+        Err(PrepareError::Changed { claim: claim.title(), differs })
     }
 
     /// Everything that can be said before the machine is changed.

@@ -233,6 +233,10 @@ fn a_claim_of_the_api_is_not_reachable_by_name() {
     world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Api)).unwrap();
     assert!(world.run.local_claim("default", "c").unwrap().is_none());
     assert!(world.run.claim(&claim().uid).unwrap().is_some());
+    // Nor is it taken over by somebody who knows its UID.
+    let local = world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Local));
+    assert_eq!(local.unwrap_err().code(), "CLAIM-PREPARED");
+    assert!(world.run.local_claim("default", "c").unwrap().is_none());
 }
 
 #[test]
