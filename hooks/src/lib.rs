@@ -25,7 +25,6 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     path::Path,
-    process::ExitCode,
 };
 
 use inject::Process;
@@ -55,8 +54,14 @@ report     a createRuntime hook: says why precreate failed.
 configuration: /etc/divvy/config.toml
 exit: 0 ok · 1 failure, said on standard error · 2 usage";
 
-/// Does what the command line says. `args` is all of it, the program's name first.
-pub fn run(process: Process, args: &[OsString]) -> ExitCode {
+/// Exit codes.
+const OK: u8 = 0;
+const FAILURE: u8 = 1;
+const USAGE: u8 = 2;
+
+/// Does what the command line says and returns the exit code. `args` is all of the line, the
+/// program's name first.
+pub fn run(process: Process, args: &[OsString]) -> u8 {
     let (name, args) = args.split_first().map_or((OsStr::new(NAME), args), |(name, args)| {
         let path = Path::new(name.as_os_str());
         (path.file_name().unwrap_or(OsStr::new(NAME)), args)
@@ -65,11 +70,11 @@ pub fn run(process: Process, args: &[OsString]) -> ExitCode {
         face(process, args)
     } else {
         shim::run(&process, &name.to_string_lossy(), args);
-        ExitCode::FAILURE
+        FAILURE
     }
 }
 
-fn face(mut process: Process, mut args: &[OsString]) -> ExitCode {
+fn face(mut process: Process, mut args: &[OsString]) -> u8 {
     if let [flag, path, rest @ ..] = args
         && flag == "--config"
     {
@@ -77,11 +82,11 @@ fn face(mut process: Process, mut args: &[OsString]) -> ExitCode {
         args = rest;
     }
     let Some((face, rest)) = args.split_first() else { return usage("what to do is missing") };
-    let outcome = |done: bool| if done { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    let outcome = |done: bool| if done { OK } else { FAILURE };
     match (face.to_str().unwrap_or_default(), rest) {
         ("runtime", rest) => {
             shim::run(&process, HANDLER, rest);
-            ExitCode::FAILURE
+            FAILURE
         }
         ("precreate", []) => outcome(precreate::run(&process, io::stdin(), io::stdout())),
         ("verify", []) => outcome(verify::run(&process, HANDLER, io::stdin())),
@@ -90,7 +95,7 @@ fn face(mut process: Process, mut args: &[OsString]) -> ExitCode {
         }
         ("report", rest) => {
             report::run(&process, rest);
-            ExitCode::FAILURE
+            FAILURE
         }
         ("--help" | "-h" | "help", _) => say(HELP),
         ("--version" | "-V", _) => say(concat!("divvy-hook ", env!("CARGO_PKG_VERSION"))),
@@ -98,15 +103,15 @@ fn face(mut process: Process, mut args: &[OsString]) -> ExitCode {
     }
 }
 
-fn say(text: &str) -> ExitCode {
+fn say(text: &str) -> u8 {
     use io::Write as _;
     match writeln!(io::stdout(), "{text}") {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+        Ok(()) => OK,
+        Err(_) => FAILURE,
     }
 }
 
-fn usage(why: &str) -> ExitCode {
+fn usage(why: &str) -> u8 {
     log::tell_person(&log::one_line(&format!("divvy-hook: {why}; see divvy-hook --help")));
-    ExitCode::from(2)
+    USAGE
 }
