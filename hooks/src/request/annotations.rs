@@ -77,6 +77,14 @@ pub(super) fn of_person(
             ),
         });
     }
+    if handler.engine == Engine::Podman && takes_from_images(config) {
+        return Err(HookError::Refused {
+            what: format!("annotation {key:?}"),
+            why: "this podman is older than 4.6 and copies the annotations of images, so none of \
+                  them counts: update podman, or give it CDI names by its own --device"
+                .to_owned(),
+        });
+    }
     let annotations: Vec<_> = config.annotations().collect();
     for (key, value) in annotations.iter().filter(|(key, _)| key == CLAIM) {
         for name in value.split(',') {
@@ -84,6 +92,20 @@ pub(super) fn of_person(
         }
     }
     names(&annotations, request)
+}
+
+/// Whether this podman copies an image's annotations into the config, where nothing tells them from
+/// the caller's: 4.5.0 and before (podman#18542). Its version is not there, but the OCI version that
+/// it was built with: 1.0.x up to 4.4, 1.1.0-rc.1 in 4.5, 1.1.0-rc.3 in 4.6.
+fn takes_from_images(config: &Config<'_>) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Version<'a> {
+        #[serde(rename = "ociVersion", borrow)]
+        oci: Cow<'a, str>,
+    }
+    serde_json::from_str(config.text()).map_or(true, |Version { oci }| {
+        oci.starts_with("1.0.") || oci == "1.1.0-rc.1" || oci == "1.1.0-rc.2"
+    })
 }
 
 fn names(

@@ -151,7 +151,7 @@ fn crio(uid: &str, container: &str, annotations: &serde_json::Value) -> serde_js
 }
 
 fn annotated(annotations: &serde_json::Value) -> serde_json::Value {
-    json!({"process": {"env": ["PATH=/bin"]}, "annotations": annotations})
+    json!({"ociVersion": "1.1.0-rc.3", "process": {"env": ["PATH=/bin"]}, "annotations": annotations})
 }
 
 #[test]
@@ -247,6 +247,26 @@ fn a_person_names_devices_and_claims_where_that_is_allowed() {
         let config = annotated(&json!({annotation: "v.com/c=a"}));
         let error = host.refuses("podman-off", &config, "REQUEST-REFUSED");
         assert!(error.contains(annotation) && error.contains("annotations = true"), "{error}");
+    }
+}
+
+/// podman 4.5.0 and before: the annotations of an image are among those of the config.
+#[test]
+fn old_podmans_annotations_do_not_count() {
+    let host = Host::new();
+    host.claim(Origin::Local, "u-1", "mine");
+    for annotations in [json!({"cdi.k8s.io/x": "v.com/c=a"}), json!({"divvy.dev/claim": "mine"})] {
+        let mut config = annotated(&annotations);
+        for version in [json!("1.0.2-dev"), json!("1.1.0-rc.1"), json!(null)] {
+            config["ociVersion"] = version;
+            let error = host.refuses("podman", &config, "REQUEST-REFUSED");
+            assert!(error.contains("older than 4.6"), "{error}");
+            host.request("ctr", &config).unwrap();
+        }
+        for version in ["1.1.0-rc.3", "1.1.0", "1.1.0+dev", "1.2.1"] {
+            config["ociVersion"] = version.into();
+            host.request("podman", &config).unwrap();
+        }
     }
 }
 
