@@ -9,7 +9,7 @@ use divvy_cdi::{
 };
 
 use super::{Node, StepError};
-use crate::{dir, emit, journal::Entry};
+use crate::{dir, emit, gpu::GpuError, journal::Entry, plan::Target};
 
 // === impl Node ===
 
@@ -31,7 +31,16 @@ impl Node<'_> {
             if parts.iter().any(|part| part.device == device.device) {
                 continue;
             }
-            let (gpu, partition) = (device.target.gpu(), entry.partition_of(device));
+            let gpu = device.target.gpu();
+            // Never the whole GPU for want of a part.
+            let partition = match (&device.target, entry.partition_of(device)) {
+                (Target::Gpu { .. }, _) => None,
+                (Target::Partition { .. }, Some(uuid)) => Some(uuid),
+                (Target::Partition { .. }, None) => {
+                    let (gpu, partition) = (gpu.to_owned(), device.device.clone());
+                    return Err(GpuError::NoPartition { gpu, partition }.into());
+                }
+            };
             let files = self.gpus.device_files(gpu, partition)?;
             let uuid = partition.unwrap_or(gpu);
             parts.push(emit::Part { device: &device.device, uuid, files });

@@ -3,7 +3,7 @@
 use super::{Node, StepError, Undone};
 use crate::{
     emit,
-    gpu::{GpuError, Inventory, MadePartition},
+    gpu::{Gpu, GpuError, Inventory, MadePartition},
     journal::{Entry, Stage},
     lock::Lock,
     plan::Step,
@@ -41,16 +41,10 @@ impl Node<'_> {
         let inventory = self.gpus.inventory()?;
         let before = entry.clone();
         let title = entry.title();
-        let mut restored = false;
         let mut ensure = || -> Result<bool, Failed> {
-            for step in &mut entry.steps {
-                if !is_done(step, &inventory) {
-                    if let Step::Partition(made) = step {
-                        made.uuid = None;
-                    }
-                    self.step(step).map_err(|error| (step.to_string(), error))?;
-                    restored = true;
-                }
+            let mut restored = false;
+            for index in 0..entry.steps.len() {
+                restored |= self.restore(held, entry, index, &inventory)?;
             }
             self.boot.clone_into(&mut entry.boot);
             if *entry != before {
@@ -64,6 +58,39 @@ impl Node<'_> {
             source: Box::new(source),
             left: Vec::new(),
         })
+    }
+
+    /// Does a step of a prepared claim again where the machine has lost it.
+    fn restore(
+        &self,
+        held: &Lock,
+        entry: &mut Entry,
+        index: usize,
+        inventory: &Inventory,
+    ) -> Result<bool, Failed> {
+        let Some(step) = entry.steps.get_mut(index) else { return Ok(false) };
+        match step {
+            Step::Partition(made) => {
+                let there = inventory.gpu(&made.gpu).map(Gpu::partitions).unwrap_or_default();
+                if let Some(there) = there.iter().find(|there| made.is(there)) {
+                    // A crash came between making it and noting it.
+                    made.uuid = Some(there.uuid.clone());
+                    return Ok(false);
+                }
+                // Noted first: after a crash, the one at that place is known to be ours.
+                made.uuid = None;
+                self.note(held, entry)?;
+            }
+            Step::TimeSlice { gpu, interval, .. } => {
+                if inventory.gpu(gpu).is_some_and(|gpu| gpu.time_slice == *interval) {
+                    return Ok(false);
+                }
+            }
+        }
+        let Some(step) = entry.steps.get_mut(index) else { return Ok(false) };
+        self.step(step).map_err(|error| (step.to_string(), error))?;
+        self.note(held, entry)?;
+        Ok(true)
     }
 
     /// Undoes everything that an entry says, done or not, and removes it; what fails is returned,
@@ -120,18 +147,6 @@ impl Node<'_> {
     fn note(&self, held: &Lock, entry: &Entry) -> Result<(), Failed> {
         let written = self.journal.write(held, entry);
         written.map_err(|error| ("writing the journal".to_owned(), error.into()))
-    }
-}
-
-/// True when the machine is as the step leaves it.
-fn is_done(step: &Step, inventory: &Inventory) -> bool {
-    match step {
-        Step::Partition(made) => inventory
-            .gpu(&made.gpu)
-            .is_some_and(|gpu| gpu.partitions().iter().any(|there| made.is(there))),
-        Step::TimeSlice { gpu, interval, .. } => {
-            inventory.gpu(gpu).is_some_and(|gpu| gpu.time_slice == *interval)
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every call on the GPUs fails once: what is left is the claim, whole, or nothing.
+//! Every call on the GPUs goes wrong once: what is left is the claim, whole, or nothing.
 
 use std::{cell::Cell, fs, path::Path};
 
@@ -33,13 +33,21 @@ spec:
         parameters: {apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {timeSlicing: {interval: Long}}}
 ";
 
-/// A simulated node whose call number `fails` fails, before or after it took effect.
+/// A simulated node whose call number `fails` goes wrong, before or after it took effect.
 #[derive(Debug)]
 struct Faulty {
     sim: Sim,
     calls: Cell<usize>,
     fails: usize,
     after: bool,
+    how: How,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Error,
+    /// The process ends there, as far as anybody can see.
+    Crash,
 }
 
 struct World {
@@ -52,19 +60,27 @@ struct World {
 
 impl Faulty {
     fn new(world: &World, fails: usize, after: bool) -> Self {
-        Self { sim: world.sim(), calls: Cell::new(0), fails, after }
+        Self { sim: world.sim(), calls: Cell::new(0), fails, after, how: How::Error }
+    }
+
+    fn crashing(world: &World, fails: usize, after: bool) -> Self {
+        Self { how: How::Crash, ..Self::new(world, fails, after) }
     }
 
     fn call<T>(&self, call: impl FnOnce(&Sim) -> Result<T, GpuError>) -> Result<T, GpuError> {
         self.calls.set(self.calls.get() + 1);
-        let lost = || Err(GpuError::NoPartition { gpu: "?".to_owned(), partition: "?".to_owned() });
         if self.calls.get() != self.fails {
             return call(&self.sim);
         }
         if self.after {
             call(&self.sim)?;
         }
-        lost()
+        match self.how {
+            How::Error => {
+                Err(GpuError::NoPartition { gpu: "?".to_owned(), partition: "?".to_owned() })
+            }
+            How::Crash => std::panic::resume_unwind(Box::new("crash")),
+        }
     }
 }
 
@@ -80,7 +96,7 @@ impl Gpus for Faulty {
     fn create_partition(&self, gpu: &str, p: &str, at: Placement) -> Result<Partition, GpuError> {
         // By contract nothing is left when making fails, so it never fails after the fact.
         let before = !self.after || self.calls.get() + 1 != self.fails;
-        if before {
+        if before || self.how == How::Crash {
             return self.call(|sim| sim.create_partition(gpu, p, at));
         }
         self.calls.set(self.calls.get() + 1);
@@ -124,6 +140,20 @@ impl World {
         let cdi_dir = self.dir.path().join("cdi");
         let (journal, run) = (&self.journal, &self.run);
         act(&Node { gpus, journal, run, cdi_dir: &cdi_dir, boot: "boot" })
+    }
+
+    /// What was made on the GPUs is gone, and so is `/run`. New partitions have new UUIDs.
+    fn reboot(&self) {
+        let sim = self.sim();
+        for gpu in sim.inventory().unwrap().gpus {
+            sim.set_time_slice(&gpu.uuid, Interval::Default).unwrap();
+            for there in gpu.partitions() {
+                let (gpu, profile) = (gpu.uuid.clone(), there.profile.clone());
+                let (placement, uuid) = (there.placement, Some(there.uuid.clone()));
+                sim.destroy_partition(&MadePartition { gpu, profile, placement, uuid }).unwrap();
+            }
+        }
+        fs::remove_dir_all(self.dir.path().join("run")).unwrap();
     }
 
     /// Nothing of any claim is on the machine.
@@ -210,8 +240,7 @@ fn bringing_back_whose_any_call_fails_keeps_the_claim_and_works_the_next_time() 
     for fails in 1.. {
         let world = World::new();
         world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Local)).unwrap();
-        fs::remove_file(world.dir.path().join("node.state.json")).unwrap();
-        fs::remove_dir_all(world.dir.path().join("run")).unwrap();
+        world.reboot();
         let gpus = Faulty::new(&world, fails, false);
         let found = world.with(&gpus, |node| node.reconcile()).unwrap();
         if gpus.calls.get() < fails {
@@ -251,5 +280,66 @@ fn a_directory_that_others_can_write_is_refused_before_anything_is_done() {
         assert_eq!(prepared.unwrap_err().code(), "UNTRUSTED", "{name}");
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
         world.assert_empty(name);
+    }
+}
+
+/// Runs `act` on a node that crashes at call `fails`; false when it makes fewer calls.
+fn crash(world: &World, fails: usize, after: bool, act: impl FnOnce(&Node<'_>)) -> bool {
+    let gpus = Faulty::crashing(world, fails, after);
+    let act = std::panic::AssertUnwindSafe(|| world.with(&gpus, act));
+    let crashed = std::panic::catch_unwind(act).is_err();
+    assert_eq!(crashed, gpus.calls.get() == fails);
+    crashed
+}
+
+#[test]
+fn a_crash_at_any_call_of_a_prepare_is_ended_by_the_next_round() {
+    for after in [false, true] {
+        for fails in 1.. {
+            let world = World::new();
+            let prepare = |node: &Node<'_>| drop(node.prepare(&claim(), &[], Origin::Local));
+            if !crash(&world, fails, after, prepare) {
+                assert!(fails > 8, "the claim makes more calls than that");
+                break;
+            }
+            world.with(&world.sim(), |node| node.reconcile()).unwrap();
+            world.assert_empty(&format!("crashed at call {fails} (after: {after})"));
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_call_of_an_unprepare_is_gone_on_with() {
+    for after in [false, true] {
+        for fails in 1..=3 {
+            let world = World::new();
+            world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Local)).unwrap();
+            let unprepare = |node: &Node<'_>| drop(node.unprepare(&claim().uid));
+            assert!(crash(&world, fails, after, unprepare));
+            // Whoever comes next: the same command, or another claim's.
+            assert!(world.with(&world.sim(), |node| node.unprepare(&claim().uid)).unwrap());
+            world.assert_empty(&format!("crashed at call {fails} (after: {after})"));
+        }
+    }
+}
+
+#[test]
+fn a_crash_while_bringing_back_loses_nothing() {
+    for after in [false, true] {
+        for fails in 1.. {
+            let world = World::new();
+            world.with(&world.sim(), |node| node.prepare(&claim(), &[], Origin::Local)).unwrap();
+            world.reboot();
+            if !crash(&world, fails, after, |node| drop(node.reconcile())) {
+                assert!(fails > 7, "bringing back makes more calls than that");
+                break;
+            }
+            let when = format!("crashed at call {fails} (after: {after})");
+            let found = world.with(&world.sim(), |node| node.reconcile()).unwrap();
+            assert!(matches!(found.as_slice(), [Reconciled::InStep { .. }]), "{when}: {found:?}");
+            world.assert_whole(&when);
+            world.with(&world.sim(), |node| node.unprepare(&claim().uid)).unwrap();
+            world.assert_empty(&when);
+        }
     }
 }
