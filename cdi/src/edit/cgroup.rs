@@ -1,10 +1,13 @@
 //! Device rules: `linux.resources.devices`, the later of two rules counts.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::draft::{Draft, Entries, Holder};
+use super::{
+    draft::{Draft, Entries, Holder},
+    index::Index,
+};
 use crate::{
     oci::{Slot, push_string},
     resolve::Origin,
@@ -33,9 +36,12 @@ struct OciRule<'a> {
     access: Option<Cow<'a, str>>,
 }
 
-/// The devices that are allowed: type (`a` is any), major and minor (`None` is any) to access.
+/// The devices that are allowed, by [`key`], and the access of each.
 #[derive(Default)]
-struct Allowed(BTreeMap<(String, Option<i64>, Option<i64>), u8>);
+struct Allowed {
+    index: Index<'static>,
+    access: Vec<u8>,
+}
 
 /// Appends the rules that are not in force already, after whatever is there.
 pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, rules: &[Wanted<'a>]) {
@@ -49,7 +55,7 @@ pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, rules: &[Wanted<'a>]) {
     let mut allowed = Allowed::of(&entries);
     for rule in rules {
         if !allowed.covers(rule) {
-            allowed.add((rule.kind.to_owned(), Some(rule.major), Some(rule.minor)), rule.access);
+            allowed.add(key(rule.kind, Some(rule.major), Some(rule.minor)), rule.access);
             entries.push(json(rule), "", rule.origin);
         }
     }
@@ -68,8 +74,7 @@ impl Allowed {
                 Ok(OciRule { allow: true, kind, major, minor, access }) => {
                     let any = |number: Option<i64>| number.filter(|number| *number != -1);
                     let kind = kind.filter(|kind| !kind.is_empty()).unwrap_or("a".into());
-                    let key = (kind.into_owned(), any(major), any(minor));
-                    allowed.add(key, &access.unwrap_or_default());
+                    allowed.add(key(&kind, any(major), any(minor)), &access.unwrap_or_default());
                 }
                 _ => break,
             }
@@ -77,8 +82,12 @@ impl Allowed {
         allowed
     }
 
-    fn add(&mut self, key: (String, Option<i64>, Option<i64>), access: &str) {
-        *self.0.entry(key).or_default() |= bits(access);
+    fn add(&mut self, key: String, access: &str) {
+        let number = self.index.number(key.into());
+        match self.access.get_mut(number) {
+            Some(there) => *there |= bits(access),
+            None => self.access.push(bits(access)),
+        }
     }
 
     fn covers(&self, rule: &Wanted<'_>) -> bool {
@@ -86,7 +95,8 @@ impl Allowed {
         for kind in [rule.kind, "a"] {
             for major in [Some(rule.major), None] {
                 for minor in [Some(rule.minor), None] {
-                    if let Some(bits) = self.0.get(&(kind.to_owned(), major, minor)) {
+                    let number = self.index.get(&key(kind, major, minor));
+                    if let Some(bits) = number.and_then(|number| self.access.get(number)) {
                         found = Some(found.unwrap_or(0) | bits);
                     }
                 }
@@ -94,6 +104,11 @@ impl Allowed {
         }
         found.is_some_and(|found| found & bits(rule.access) == bits(rule.access))
     }
+}
+
+/// A type (`a` is any), major and minor (`None` is any).
+fn key(kind: &str, major: Option<i64>, minor: Option<i64>) -> String {
+    format!("{kind} {major:?} {minor:?}")
 }
 
 fn bits(access: &str) -> u8 {

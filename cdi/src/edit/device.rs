@@ -1,17 +1,13 @@
 //! Device nodes: looked at on the host for each edit, made by the runtime, allowed in the cgroup.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-    io,
-    path::Path,
-};
+use std::{borrow::Cow, io, path::Path};
 
 use serde::Deserialize;
 
 use super::{
     EditError, EditErrorKind, Options, Place, What, cgroup,
     draft::{Draft, Entries, Holder},
+    index::Index,
     mount,
     userns::Users,
 };
@@ -180,24 +176,27 @@ fn put<'a>(draft: &mut Draft<'_, 'a>, nodes: &[Wanted<'a>], mounted: bool) {
         return;
     }
     // The last one for a path counts, at its own place.
-    let mut wanted: BTreeMap<&str, (usize, Vec<usize>)> = BTreeMap::new();
-    for (index, node) in nodes.iter().enumerate() {
-        wanted.entry(&node.spec.path).or_default().0 = index;
+    let mut known = Index::default();
+    let mut places: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (wanted, node) in nodes.iter().enumerate() {
+        match places.get_mut(known.number(node.spec.path.as_str().into())) {
+            Some((earlier, _)) => *earlier = wanted,
+            None => places.push((wanted, Vec::new())),
+        }
     }
     let linux = draft.config.layout().linux.there();
     let slot = linux.map_or(&Slot::Absent, |linux| &linux.devices);
     let mut entries = Entries::of(draft.config, slot);
     for (index, entry) in entries.list.iter().enumerate() {
-        if let Some((_, there)) = wanted.get_mut(&*entry.key) {
+        let number = known.get(&entry.key);
+        if let Some((_, there)) = number.and_then(|number| places.get_mut(number)) {
             there.push(index);
         }
     }
-    let mut gone = BTreeSet::new();
     for (index, node) in nodes.iter().enumerate() {
         let path = node.spec.path.as_str();
-        let Some((_, there)) = wanted.get(path).filter(|(last, _)| *last == index) else {
-            continue;
-        };
+        let place = known.get(path).and_then(|number| places.get(number));
+        let Some((_, there)) = place.filter(|(last, _)| *last == index) else { continue };
         let first = there.first().and_then(|first| entries.list.get(*first));
         if mounted {
             for &index in there {
@@ -209,9 +208,13 @@ fn put<'a>(draft: &mut Draft<'_, 'a>, nodes: &[Wanted<'a>], mounted: bool) {
             let what = if first.is_some() { What::Replaced } else { What::Added };
             entries.push_as(what, node.json(), path, node.origin);
         }
-        gone.extend(there);
+        for &index in there {
+            if let Some(entry) = entries.list.get_mut(index) {
+                entry.gone = true;
+            }
+        }
     }
-    entries.remove(&gone);
+    entries.remove_gone();
     draft.set_list((Holder::Linux, "devices", "/linux/devices"), slot, &entries);
 }
 

@@ -1,6 +1,6 @@
 //! A draft: the changes to a config that were decided, and the text that they make of it.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::borrow::Cow;
 
 use super::{Change, Edited, Place, What};
 use crate::{
@@ -30,6 +30,8 @@ pub(super) struct Entry<'a> {
     pub(super) json: Cow<'a, str>,
     /// The string that it is known by, decoded.
     pub(super) key: Cow<'a, str>,
+    /// To be taken out.
+    pub(super) gone: bool,
     /// On whose behalf it is new.
     pub(super) change: Option<(What, &'a Origin)>,
 }
@@ -52,7 +54,7 @@ pub(super) struct Draft<'c, 'a> {
     pub(super) config: &'c Config<'a>,
     patches: Vec<Patch>,
     changes: Vec<Change<'a>>,
-    members: [Vec<(&'a str, String)>; 7],
+    members: [Vec<(Cow<'a, str>, String)>; 7],
 }
 
 // === impl Draft ===
@@ -69,11 +71,13 @@ impl<'c, 'a> Draft<'c, 'a> {
 
     /// Puts `text` in the place of what is at `span`.
     pub(super) fn replace(&mut self, span: Span, text: String) {
-        self.patches.push(Patch { span, text });
+        // In the order of the text; of two at one place the first stays first.
+        let at = self.patches.partition_point(|patch| patch.span.start <= span.start);
+        self.patches.insert(at, Patch { span, text });
     }
 
     /// Gives `holder` the member `key`, which it has not.
-    pub(super) fn add_member(&mut self, holder: Holder, key: &'a str, value: String) {
+    pub(super) fn add_member(&mut self, holder: Holder, key: Cow<'a, str>, value: String) {
         if let Some(members) = self.members.get_mut(holder as usize) {
             members.push((key, value));
         }
@@ -89,7 +93,7 @@ impl<'c, 'a> Draft<'c, 'a> {
     ) {
         match old {
             Some(span) => self.replace(span, text),
-            None => self.add_member(holder, key, text),
+            None => self.add_member(holder, key.into(), text),
         }
     }
 
@@ -125,7 +129,6 @@ impl<'c, 'a> Draft<'c, 'a> {
             return Edited { bytes, changes: Vec::new() };
         }
         self.close_all();
-        self.patches.sort_by_key(|patch| patch.span.start);
         let text = self.config.text();
         let added: usize = self.patches.iter().map(|patch| patch.text.len()).sum();
         let mut out = String::with_capacity(text.len() + added);
@@ -191,7 +194,7 @@ impl<'c, 'a> Draft<'c, 'a> {
             if follows || !text.is_empty() {
                 text.push_str(&separator);
             }
-            push_string(&mut text, key);
+            push_string(&mut text, &key);
             text.push(':');
             text.push_str(&value);
         }
@@ -201,13 +204,13 @@ impl<'c, 'a> Draft<'c, 'a> {
             }
             (Slot::Null(span), _) => self.replace(span, format!("{{{text}}}")),
             (Slot::Absent, Some((holder, key))) => {
-                self.add_member(holder, key, format!("{{{text}}}"));
+                self.add_member(holder, key.into(), format!("{{{text}}}"));
             }
             (Slot::Absent, None) => {}
         }
     }
 
-    fn members_of(&self, holder: Holder) -> &[(&'a str, String)] {
+    fn members_of(&self, holder: Holder) -> &[(Cow<'a, str>, String)] {
         self.members.get(holder as usize).map_or(&[], Vec::as_slice)
     }
 }
@@ -221,6 +224,7 @@ impl<'a> Entries<'a> {
         let entry = |item: &crate::oci::Item| Entry {
             json: Cow::Borrowed(config.raw(item.span)),
             key: item.key.map(|key| config.string(key)).unwrap_or_default(),
+            gone: false,
             change: None,
         };
         Self { list: items.iter().map(entry).collect(), changed: false }
@@ -231,23 +235,18 @@ impl<'a> Entries<'a> {
         self.push_as(What::Added, json, key, origin);
     }
 
-    /// Takes out the elements at `gone`.
-    pub(super) fn remove(&mut self, gone: &BTreeSet<usize>) {
-        if gone.is_empty() {
-            return;
-        }
-        let mut index = 0;
-        self.list.retain(|_| {
-            index += 1;
-            !gone.contains(&(index - 1))
-        });
-        self.changed = true;
+    /// Takes out the elements that are marked.
+    pub(super) fn remove_gone(&mut self) {
+        let before = self.list.len();
+        self.list.retain(|entry| !entry.gone);
+        self.changed |= self.list.len() < before;
     }
 
     /// Appends a new element that stands for one that was there.
     pub(super) fn push_as(&mut self, what: What, json: String, key: &'a str, origin: &'a Origin) {
         let change = Some((what, origin));
-        self.list.push(Entry { json: Cow::Owned(json), key: Cow::Borrowed(key), change });
+        let (json, key) = (Cow::Owned(json), Cow::Borrowed(key));
+        self.list.push(Entry { json, key, gone: false, change });
         self.changed = true;
     }
 }

@@ -1,10 +1,11 @@
 //! Environment: a variable that is there is replaced in its place, another one is appended.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
 
 use super::{
     What,
     draft::{Draft, Entries, Holder},
+    index::Index,
 };
 use crate::{
     oci::{Slot, decode, push_string},
@@ -22,11 +23,11 @@ struct Variable<'a> {
 
 pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, resolution: &'a Resolution) {
     let mut variables: Vec<Variable<'a>> = Vec::new();
-    let mut known = BTreeMap::new();
+    let mut known = Index::default();
     for part in &resolution.parts {
         for text in &part.edits.env {
             let variable = Variable { text, origin: &part.origin, place: None };
-            let index = *known.entry(key(text)).or_insert(variables.len());
+            let index = known.number(key(text).into());
             match variables.get_mut(index) {
                 Some(earlier) => *earlier = variable,
                 None => variables.push(variable),
@@ -39,7 +40,7 @@ pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, resolution: &'a Resolution) {
     let slot = draft.config.layout().process.there().map_or(&Slot::Absent, |p| &p.env);
     let mut entries = Entries::of(draft.config, slot);
     for (place, text) in draft.config.env().enumerate() {
-        let index = known.get(key(&text)).copied();
+        let index = known.get(key(&text));
         if let Some(variable) = index.and_then(|index| variables.get_mut(index)) {
             variable.place = Some(place);
         }

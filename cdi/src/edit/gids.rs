@@ -1,8 +1,9 @@
 //! Additional groups: appended when they are not there; 0 is never added.
 
-use std::collections::BTreeSet;
-
-use super::draft::{Draft, Entries, Holder};
+use super::{
+    draft::{Draft, Entries, Holder},
+    index::Index,
+};
 use crate::{oci::Slot, resolve::Resolution};
 
 pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, resolution: &'a Resolution) {
@@ -14,12 +15,15 @@ pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, resolution: &'a Resolution) {
     let slot = user.map_or(&Slot::Absent, |user| &user.additional_gids);
     let mut entries = Entries::of(draft.config, slot);
     let list = slot.there().map_or(&[][..], |list| &list.items);
-    let texts = list.iter().map(|item| draft.config.raw(item.span));
-    let mut known: BTreeSet<u32> = texts.filter_map(|text| text.parse().ok()).collect();
+    let mut known = Index::default();
+    for item in list {
+        known.number(draft.config.raw(item.span).into());
+    }
     for part in &resolution.parts {
         for gid in part.edits.additional_gids.iter().filter(|gid| **gid != 0) {
-            if known.insert(*gid) {
-                entries.push(gid.to_string(), "", &part.origin);
+            let text = gid.to_string();
+            if known.is_new(text.clone().into()) {
+                entries.push(text, "", &part.origin);
             }
         }
     }

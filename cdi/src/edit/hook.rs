@@ -1,10 +1,13 @@
 //! Hooks: appended to their list; one that is there already is not run twice.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::draft::{Draft, Entries, Holder, push_list};
+use super::{
+    draft::{Draft, Entries, Holder, push_list},
+    index::Index,
+};
 use crate::{
     oci::{Hooks, Slot, push_string},
     resolve::Resolution,
@@ -43,11 +46,13 @@ pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, resolution: &'a Resolution) {
             hooks.map(|hook| (hook, &part.origin))
         });
         let Some(first) = of_list.next() else { continue };
-        let mut known: BTreeSet<String> =
-            entries.list.iter().filter_map(|entry| canonical(&entry.json)).collect();
+        let mut known = Index::default();
+        for json in entries.list.iter().filter_map(|entry| canonical(&entry.json)) {
+            known.number(json.into());
+        }
         for (hook, origin) in std::iter::once(first).chain(of_list) {
             let json = json(&hook.path, &hook.args, &hook.env, hook.timeout);
-            if known.insert(json.clone()) {
+            if known.is_new(json.clone().into()) {
                 entries.push(json, &hook.path, origin);
             }
         }

@@ -13,6 +13,7 @@ mod env;
 mod error;
 mod gids;
 mod hook;
+mod index;
 mod mount;
 mod net;
 mod rdt;
@@ -79,7 +80,7 @@ enum Place<'a> {
     /// An element of a list.
     Item(&'static str, usize),
     /// A member of an object with free keys.
-    Member(&'static str, &'a str),
+    Member(&'static str, Cow<'a, str>),
 }
 
 /// Applies `resolution` to `config`.

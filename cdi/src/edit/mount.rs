@@ -1,15 +1,13 @@
 //! Mounts: one per destination, and all of them in the order of their depth once one is new.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::borrow::Cow;
 
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     What,
-    draft::{Draft, Entries, Holder, push_list},
+    draft::{Draft, Entries, Entry, Holder, push_list},
+    index::Index,
 };
 use crate::{
     oci::{Config, Slot, Span, push_string},
@@ -59,9 +57,14 @@ pub(super) fn apply<'a>(
     });
     // The last one for a destination counts, at its own place.
     let all: Vec<Wanted<'a>> = binds.into_iter().chain(of_parts).collect();
-    let mut places: BTreeMap<&str, Place> = BTreeMap::new();
-    for (index, mount) in all.iter().enumerate() {
-        places.entry(mount.destination).or_default().wanted = index;
+    let mut known = Index::default();
+    let mut places: Vec<Place> = Vec::new();
+    for (wanted, mount) in all.iter().enumerate() {
+        let place = Place { wanted, ..Place::default() };
+        match places.get_mut(known.number(mount.destination.into())) {
+            Some(earlier) => *earlier = place,
+            None => places.push(place),
+        }
     }
     if all.is_empty() {
         return;
@@ -69,26 +72,27 @@ pub(super) fn apply<'a>(
     let slot = &draft.config.layout().mounts;
     let mut entries = Entries::of(draft.config, slot);
     for (index, entry) in entries.list.iter().enumerate() {
-        if let Some(place) = places.get_mut(&*entry.key) {
+        let number = known.get(&entry.key);
+        if let Some(place) = number.and_then(|number| places.get_mut(number)) {
             place.first.get_or_insert(index);
             place.last = Some(index);
         }
     }
-    let mut gone = BTreeSet::new();
     for (index, mount) in all.iter().enumerate() {
-        let Some(place) = places.get(mount.destination).filter(|place| place.wanted == index)
-        else {
-            continue;
-        };
+        let number = known.get(mount.destination);
+        let place = number.and_then(|number| places.get(number));
+        let Some(place) = place.filter(|place| place.wanted == index) else { continue };
         let there = place.last.and_then(|last| entries.list.get(last));
         if there.is_some_and(|entry| is(&entry.json, mount)) {
             continue;
         }
         let what = if place.first.is_some() { What::Replaced } else { What::Added };
-        gone.extend(place.first);
+        if let Some(first) = place.first.and_then(|first| entries.list.get_mut(first)) {
+            first.gone = true;
+        }
         entries.push_as(what, json(mount), mount.destination, mount.origin);
     }
-    entries.remove(&gone);
+    entries.remove_gone();
     if entries.changed {
         sort(draft, &mut entries);
     }
@@ -103,7 +107,13 @@ fn sort<'a>(draft: &mut Draft<'_, 'a>, entries: &mut Entries<'a>) {
         old.map(|entry| entry.json.as_ptr() as usize).collect()
     };
     let before = old_order(entries);
-    entries.list.sort_by_cached_key(|entry| depth(&entry.key));
+    let depths = entries.list.iter().map(|entry| depth(&entry.key));
+    let mut order: Vec<(usize, usize)> = depths.zip(0..).collect();
+    order.sort_unstable();
+    let mut list: Vec<Option<Entry<'a>>> =
+        std::mem::take(&mut entries.list).into_iter().map(Some).collect();
+    let taken = order.into_iter().filter_map(|(_, index)| list.get_mut(index)?.take());
+    entries.list = taken.collect();
     if let Some((_, origin)) = first_new
         && before != old_order(entries)
     {

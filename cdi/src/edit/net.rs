@@ -1,21 +1,22 @@
 //! Network devices: `linux.netDevices` maps an interface of the host to its name inside.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
 
 use serde::Deserialize;
 
 use super::{
     EditError, EditErrorKind, Place, What,
     draft::{Draft, Holder},
+    index::Index,
 };
 use crate::{
     oci::{Span, push_string},
     resolve::{Origin, Resolution},
 };
 
-/// What the config has for an interface, and what it gets.
-#[derive(Default)]
+/// What the config has for an interface of the host, and what it gets.
 struct Interface<'a> {
+    host: Cow<'a, str>,
     /// Its value now, and the name in that.
     now: Option<(Span, Option<String>)>,
     wanted: Option<(&'a str, &'a Origin)>,
@@ -36,32 +37,36 @@ pub(super) fn apply<'a>(
     }
     let config = draft.config;
     let there = config.layout().linux.there().and_then(|linux| linux.net_devices.there());
-    let mut interfaces: BTreeMap<Cow<'a, str>, Interface<'a>> = BTreeMap::new();
+    let mut known = Index::default();
+    let mut interfaces: Vec<Interface<'a>> = Vec::new();
     for &(key, value) in there.map_or(&[][..], |net| &net.members) {
         let settings: Option<Settings<'_>> = serde_json::from_str(config.raw(value)).ok();
         let name = settings.and_then(|settings| settings.name).map(Cow::into_owned);
-        interfaces.entry(config.string(key)).or_default().now = Some((value, name));
+        let host = config.string(key);
+        known.number(host.clone());
+        interfaces.push(Interface { host, now: Some((value, name)), wanted: None });
     }
-    // In the order of the spec, each once: the new members of the object.
-    let mut order: Vec<&'a str> = Vec::new();
     for part in &resolution.parts {
         for net in &part.edits.net_devices {
             let host = net.host_interface_name.as_str();
-            let interface = interfaces.entry(Cow::Borrowed(host)).or_default();
+            let number = known.number(host.into());
+            let wanted = Some((net.name.as_str(), &part.origin));
+            let Some(interface) = interfaces.get_mut(number) else {
+                interfaces.push(Interface { host: host.into(), now: None, wanted });
+                continue;
+            };
             // Go refuses this too, whatever the names.
-            if let Some((first, _)) = interface.wanted.replace((&net.name, &part.origin)) {
+            if let Some((first, _)) = interface.wanted {
                 let (first, second) = (first.to_owned(), net.name.clone());
                 let kind = EditErrorKind::NetTwice { interface: host.to_owned(), first, second };
                 return Err(EditError::new(&part.origin, kind));
             }
-            order.push(host);
+            interface.wanted = wanted;
         }
     }
     check_names(&interfaces)?;
-    for host in order {
-        let Some(Interface { now, wanted: Some((name, origin)) }) = interfaces.get(host) else {
-            continue;
-        };
+    for Interface { host, now, wanted } in &interfaces {
+        let Some((name, origin)) = *wanted else { continue };
         let mut json = "{\"name\":".to_owned();
         push_string(&mut json, name);
         json.push('}');
@@ -72,31 +77,34 @@ pub(super) fn apply<'a>(
                 What::Replaced
             }
             None => {
-                draft.add_member(Holder::NetDevices, host, json);
+                draft.add_member(Holder::NetDevices, host.clone(), json);
                 What::Added
             }
         };
-        draft.note(what, origin, Place::Member("/linux/netDevices", host));
+        draft.note(what, origin, Place::Member("/linux/netDevices", host.clone()));
     }
     Ok(())
 }
 
 /// No two interfaces may have one name inside, if this edit has a part in it.
-fn check_names(interfaces: &BTreeMap<Cow<'_, str>, Interface<'_>>) -> Result<(), EditError> {
-    let mut names = BTreeMap::new();
-    for (host, interface) in interfaces {
+fn check_names(interfaces: &[Interface<'_>]) -> Result<(), EditError> {
+    let mut names = Index::default();
+    let mut of_names: Vec<&Interface<'_>> = Vec::new();
+    for interface in interfaces {
         let name = match (&interface.wanted, &interface.now) {
             (Some((name, _)), _) => name,
             (None, Some((_, Some(name)))) => name.as_str(),
             // Without a setting an interface keeps its name.
-            (None, _) => host.as_ref(),
+            (None, _) => interface.host.as_ref(),
         };
-        let Some((first, earlier)) = names.insert(name, (host, interface)) else { continue };
-        let wanted: Option<(_, _)> = interface.wanted.or(earlier.wanted);
-        if let Some((_, origin)) = wanted {
+        let Some(earlier) = of_names.get(names.number(name.into())) else {
+            of_names.push(interface);
+            continue;
+        };
+        if let Some((_, origin)) = interface.wanted.or(earlier.wanted) {
             let kind = EditErrorKind::NetName {
-                first: first.to_string(),
-                second: host.to_string(),
+                first: earlier.host.to_string(),
+                second: interface.host.to_string(),
                 name: name.to_owned(),
             };
             return Err(EditError::new(origin, kind));

@@ -151,14 +151,19 @@ fn members(s: &mut Scanner<'_>, what: &str, of_strings: bool) -> Scan<NetDevices
         Ok(())
     })?;
     // Sorted, so that a million keys are no quadratic search.
-    let mut names: Vec<_> = members.iter().map(|&(key, _)| (s.name(key), key.start)).collect();
-    names.sort_unstable();
-    let twice = names.windows(2).find_map(|pair| match pair {
-        [(a, _), (b, at)] if a == b => Some((b, *at)),
+    let names: Vec<_> = members.iter().map(|&(key, _)| s.name(key)).collect();
+    let mut sorted: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    sorted.sort_unstable();
+    let twice = sorted.windows(2).find_map(|pair| match pair {
+        [a, b] if a == b => Some(*a),
         _ => None,
     });
+    let twice = twice.and_then(|name| {
+        let places = members.iter().zip(&names).rev();
+        places.filter(|(_, known)| known.as_bytes() == name).map(|((key, _), _)| *key).next()
+    });
     match twice {
-        Some((name, at)) => s.fail_at(at, format!("{name:?} is twice in {what}")),
+        Some(key) => s.fail_at(key.start, format!("{:?} is twice in {what}", s.name(key))),
         None => Ok(NetDevices { object, members }),
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Wanted<'n> {
 #[derive(Debug)]
 struct Kind<'n> {
     kind: &'n str,
-    devices: Vec<&'n str>,
+    devices: Vec<&'n [u8]>,
 }
 
 /// What the text of a file says.
@@ -39,9 +39,10 @@ impl<'n> Wanted<'n> {
         let mut kinds: Vec<Kind<'n>> = Vec::new();
         for name in names {
             let index = kinds.iter().position(|known| known.kind == name.kind());
+            let device = name.device().as_bytes();
             match index.and_then(|index| kinds.get_mut(index)) {
-                Some(known) => known.devices.push(name.device()),
-                None => kinds.push(Kind { kind: name.kind(), devices: vec![name.device()] }),
+                Some(known) => known.devices.push(device),
+                None => kinds.push(Kind { kind: name.kind(), devices: vec![device] }),
             }
         }
         for kind in &mut kinds {
@@ -73,11 +74,8 @@ impl<'n> Wanted<'n> {
         if memchr2(b'\\', b'*', bytes).is_some() {
             return true;
         }
-        let is_wanted = |name: &[u8]| {
-            kinds.iter().any(|kind| {
-                kind.devices.binary_search_by(|device| device.as_bytes().cmp(name)).is_ok()
-            })
-        };
+        let is_wanted =
+            |name: &[u8]| kinds.iter().any(|kind| kind.devices.binary_search(&name).is_ok());
         self.key.find_iter(bytes).any(|at| {
             match value_of_key(bytes.get(at + 4..).unwrap_or_default()) {
                 Value::NoKey => false,

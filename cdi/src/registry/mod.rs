@@ -9,7 +9,7 @@ mod candidate;
 mod walk;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
@@ -184,14 +184,11 @@ impl Registry {
     /// The rejected files that may have been meant to define `name`.
     pub(crate) fn rejected_for(&self, name: &QualifiedName) -> impl Iterator<Item = &Problem> {
         let wanted = Wanted::new([name]);
-        let files: BTreeSet<&Path> = self
-            .rejected
-            .iter()
-            .filter(|(_, bytes)| wanted.judge(bytes, true) == Verdict::Candidate)
-            .map(|(path, _)| path.as_path())
-            .collect();
+        let candidates =
+            self.rejected.iter().filter(|(_, text)| wanted.judge(text, true) == Verdict::Candidate);
+        let files: Vec<&Path> = candidates.map(|(path, _)| path.as_path()).collect();
         self.problems.iter().filter(move |problem| {
-            problem.severity == Severity::Error && files.contains(problem.file.as_path())
+            problem.severity == Severity::Error && files.contains(&problem.file.as_path())
         })
     }
 
@@ -230,7 +227,10 @@ impl Registry {
 
     /// Fills `names`, and reports conflicts.
     fn index(&mut self) {
-        for (spec, file) in self.specs.iter().enumerate().rev() {
+        // The directory of highest priority was read last; in it the first file comes first.
+        let files: Vec<(usize, &SpecFile)> = self.specs.iter().enumerate().collect();
+        let of_directory = files.chunk_by(|(_, a), (_, b)| a.priority == b.priority);
+        for &(spec, file) in of_directory.rev().flatten() {
             for (device, found) in file.spec.devices.iter().enumerate() {
                 // Both parts were validated.
                 let name = format!("{}={}", file.spec.kind, found.name);
@@ -239,23 +239,17 @@ impl Registry {
                 }
             }
         }
-        for (name, places) in &mut self.names {
-            // Read last is of highest priority; inside a directory the first file comes first.
-            places.sort_by_key(|place| {
-                let file = self.specs.get(place.spec);
-                (std::cmp::Reverse(file.map(|file| file.priority)), place.spec)
-            });
-            let mut of_priority: BTreeMap<usize, Vec<&Path>> = BTreeMap::new();
-            for file in places.iter().filter_map(|place| self.specs.get(place.spec)) {
-                of_priority.entry(file.priority).or_default().push(&file.path);
-            }
-            for files in of_priority.values().filter(|files| files.len() > 1) {
-                for file in files {
-                    let others: Vec<_> = files.iter().filter(|other| *other != file).collect();
+        for (name, places) in &self.names {
+            let files: Vec<_> =
+                places.iter().filter_map(|place| self.specs.get(place.spec)).collect();
+            for files in files.chunk_by(|a, b| a.priority == b.priority) {
+                for file in files.iter().filter(|_| files.len() > 1) {
+                    let others = files.iter().filter(|other| other.path != file.path);
+                    let others: Vec<_> = others.map(|other| &other.path).collect();
                     let others = paths(others.into_iter());
                     let message = format!("is defined by {others} too, so that neither counts");
                     let device = Some(name.to_string());
-                    let conflict = problem(file.to_path_buf(), "CONFLICT", message);
+                    let conflict = problem(file.path.clone(), "CONFLICT", message);
                     self.problems.push(Problem { device, ..conflict });
                 }
             }
@@ -307,21 +301,20 @@ pub(crate) fn near<'r>(
     name: &QualifiedName,
     names: impl Iterator<Item = &'r QualifiedName> + Clone,
 ) -> Vec<&'r QualifiedName> {
-    let kinds: BTreeSet<&str> = names.clone().map(QualifiedName::kind).collect();
-    let kind = match kinds.get(name.kind()) {
+    let mut kinds = names.clone().map(QualifiedName::kind);
+    let kind = match kinds.clone().find(|kind| *kind == name.kind()) {
         Some(kind) => kind,
-        None => match crate::near::nearest(name.kind(), kinds.into_iter()) {
+        None => match crate::near::nearest(name.kind(), &mut kinds) {
             Some(kind) => kind,
             None => return Vec::new(),
         },
     };
-    let mut near: Vec<_> = names
-        .filter(|candidate| candidate.kind() == kind)
-        .map(|candidate| (crate::near::distance(name.device(), candidate.device()), candidate))
-        .collect();
-    near.sort();
-    near.truncate(3);
-    near.into_iter().map(|(_, name)| name).collect()
+    let of_kind: Vec<_> = names.filter(|candidate| candidate.kind() == kind).collect();
+    let distance = |near: &QualifiedName| crate::near::distance(name.device(), near.device());
+    let mut near: Vec<(usize, usize)> =
+        of_kind.iter().map(|near| distance(near)).zip(0..).collect();
+    near.sort_unstable();
+    near.into_iter().take(3).filter_map(|(_, index)| of_kind.get(index).copied()).collect()
 }
 
 /// The first of `files`, and how many more there are.

@@ -155,10 +155,13 @@ impl Unresolved {
             let same = || self.missing.iter().filter(|other| other.why == missing.why);
             line.push_str(&devices(same().map(|missing| &missing.name)));
             line.push_str(&self.reason(&missing.why));
-            let near = same().flat_map(|missing| &missing.near);
-            let near: std::collections::BTreeSet<&str> = near.map(QualifiedName::as_str).collect();
+            let mut near: Vec<&str> = Vec::new();
+            for name in same().flat_map(|missing| &missing.near) {
+                if near.len() < SHOWN && !near.contains(&name.as_str()) {
+                    near.push(name.as_str());
+                }
+            }
             if !near.is_empty() {
-                let near: Vec<_> = near.into_iter().take(SHOWN).collect();
                 line.push_str(&format!("; nearest: {}", near.join(", ")));
             }
         }

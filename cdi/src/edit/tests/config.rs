@@ -200,7 +200,7 @@ fn an_interface_has_one_name_and_a_name_one_interface() {
     );
     assert_eq!(
         line,
-        "CONFLICT: network interfaces \"eth1\" and \"eth9\" would both be \"e0\" in the container \
+        "CONFLICT: network interfaces \"eth9\" and \"eth1\" would both be \"e0\" in the container \
          (device \"d\" of /etc/cdi/v.yaml); request only one of them"
     );
 }
