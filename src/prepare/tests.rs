@@ -125,7 +125,8 @@ impl Gpus for Faulty {
 impl World {
     #[expect(clippy::disallowed_methods, reason = "a test's own input")]
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        // In memory where that can be had: thousands of syncs are not what is tested.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         fs::write(dir.path().join("node.toml"), NODE).unwrap();
         let (journal, run) =
             (Journal::new(&dir.path().join("state")), RunDir::new(dir.path().join("run")));

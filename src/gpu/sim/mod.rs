@@ -198,7 +198,11 @@ impl Gpus for Sim {
             divvy_cdi::file::replace(&self.driver_file, text.as_bytes(), 0o644, durability)?;
         }
         let control = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
-        let nodes = (0u32..).zip(control).map(|(n, path)| self.node(path.to_owned(), n));
+        // From the end of the list, so that a small node shows other nodes for its GPUs.
+        let last = u32::try_from(self.config.host_nodes.len().saturating_sub(1)).unwrap_or(0);
+        let nodes = (0u32..)
+            .zip(control)
+            .map(|(n, path)| self.node(path.to_owned(), last.saturating_sub(n)));
         let mounts = vec![MountFile {
             path: DRIVER_FILE.to_owned(),
             host_path: self.driver_file.display().to_string(),

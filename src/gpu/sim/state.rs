@@ -23,7 +23,7 @@ pub(super) struct State {
 }
 
 /// What is kept of one GPU.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Kept {
     #[serde(default)]
@@ -69,6 +69,8 @@ impl Store {
         let _held = Lock::wait(&self.lock)?;
         let mut state = self.read()?;
         let answer = change(&mut state)?;
+        // A GPU on which nothing is left is as one that was never touched.
+        state.gpus.retain(|_, kept| *kept != Kept::default());
         let bytes = serde_json::to_vec_pretty(&state)
             .map_err(|e| GpuError::State { path: self.file.clone(), message: e.to_string() })?;
         divvy_cdi::file::replace(&self.file, &bytes, 0o644, Durability::Durable)?;
