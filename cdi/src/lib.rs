@@ -6,8 +6,25 @@
 //! bytes ─ doc ─▶ Node ─ spec ─▶ Spec ─ registry ─▶ Registry ─ resolve ─▶ Resolution ─ edit ─▶ config.json
 //! ```
 //!
-//! `resolve` and `edit` do no I/O of their own: device nodes are looked at through
-//! [`host::Host`]. What deviates from the Go reference library is listed in `DEVIATIONS.md`.
+//! The hook's whole work:
+//!
+//! ```no_run
+//! use divvy_cdi::{edit, file::Trust, host::ThisHost, oci::Config, registry, resolve};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let bytes = b"{}";
+//! let config = Config::parse(bytes)?;
+//! let dirs = registry::DEFAULT_DIRS.map(Into::into);
+//! let names = ["nvidia.com/gpu=0".parse()?];
+//! let resolution = resolve::lookup(&dirs, &names, &Trust::of_process())?;
+//! let edited = edit::apply(&config, &resolution, &ThisHost, edit::Options::default())?;
+//! # let _ = edited.bytes;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `edit` does no I/O of its own: it looks at the host through [`host::Host`]. What deviates from
+//! the Go reference library is listed in `DEVIATIONS.md`.
 #![forbid(unsafe_code)]
 
 pub mod annotation;
