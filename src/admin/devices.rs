@@ -8,7 +8,7 @@ use divvy_cdi::{
 };
 use serde_json::{Value, json};
 
-use super::{Answer, Exit, Failure, Places, table::Table};
+use super::{Answer, Exit, Failure, Places, shown, table::Table};
 use crate::{
     gpu::{Device, Gpu, Inventory, Mig, Partition},
     journal::Entry,
@@ -223,12 +223,12 @@ fn cdi_json(registry: &Registry) -> Value {
     let device = |Definition { name, file, standing, .. }: Definition<'_>| {
         let (standing, others) = match standing {
             Standing::Usable => ("usable", Vec::new()),
-            Standing::Shadowed(by) => ("shadowed", vec![by]),
-            Standing::Conflict(others) => ("conflict", others),
+            Standing::Shadowed(by) => ("shadowed", vec![shown(by)]),
+            Standing::Conflict(others) => ("conflict", others.into_iter().map(shown).collect()),
         };
         json!({
             "name": name.to_string(),
-            "file": file.path,
+            "file": shown(&file.path),
             "version": file.spec.version.as_str(),
             "standing": standing,
             "others": others,
@@ -238,15 +238,15 @@ fn cdi_json(registry: &Registry) -> Value {
         let (state, detail) = match &dir.state {
             State::Read { files } => ("read", json!(files)),
             State::Missing => ("missing", Value::Null),
-            State::Same(other) => ("same", json!(other)),
+            State::Same(other) => ("same", json!(shown(other))),
             State::Refused(code, why) => ("refused", json!(format!("{code}: {why}"))),
         };
-        json!({ "path": dir.path, "state": state, "detail": detail })
+        json!({ "path": shown(&dir.path), "state": state, "detail": detail })
     };
     json!({
         "devices": registry.definitions().map(device).collect::<Vec<_>>(),
         "directories": registry.directories().iter().map(directory).collect::<Vec<_>>(),
-        "problems": registry.problems(),
+        "problems": super::lint::problems(registry.problems()),
     })
 }
 

@@ -128,11 +128,34 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut helps: Vec<&str> = Vec::new();
         for Reason { code, line } in &self.reasons {
-            writeln!(f, "error[{code}]: {line}")?;
+            writeln!(f, "error[{code}]: {}", Plain(&line.replace('\n', "\\n")))?;
             let help = row(code).map(|(_, _, help)| *help).filter(|help| !help.is_empty());
             helps.extend(help.filter(|help| !helps.contains(help)));
         }
         helps.iter().try_for_each(|help| writeln!(f, "  help: {help}"))
+    }
+}
+
+/// A text from anywhere, without what a terminal would take for commands, and not without end.
+pub(super) struct Plain<'a>(pub(super) &'a str);
+
+/// More than a path and a message need.
+const MAX_LINE: usize = 4000;
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.0.split_inclusive('\n') {
+            for (count, letter) in line.chars().enumerate() {
+                match letter {
+                    '\n' => f.write_str("\n")?,
+                    _ if count == MAX_LINE => f.write_str("…")?,
+                    _ if count > MAX_LINE => {}
+                    _ if letter.is_control() => write!(f, "{}", letter.escape_default())?,
+                    _ => write!(f, "{letter}")?,
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use divvy_cdi::{
 };
 use serde_json::json;
 
-use super::{Answer, Exit, Failure};
+use super::{Answer, Exit, Failure, shown};
 
 /// Check CDI spec files, and everything in directories of them.
 ///
@@ -108,7 +108,7 @@ impl Found {
         text.push_str(&format!("{}, {}\n", plural(errors, "error"), plural(warnings, "warning")));
         let file = |checked: &Checked| {
             json!({
-                "file": checked.path,
+                "file": shown(&checked.path),
                 "devices": checked.devices,
                 "version": checked.version.as_str(),
                 "needs": checked.needs.as_str(),
@@ -116,7 +116,7 @@ impl Found {
         };
         let json = json!({
             "valid": self.files.iter().map(file).collect::<Vec<_>>(),
-            "problems": self.problems,
+            "problems": problems(&self.problems),
             "errors": errors,
             "warnings": warnings,
         });
@@ -135,6 +135,23 @@ impl Checked {
             needs: Version::required_by(spec),
         }
     }
+}
+
+/// Problems for programs. Not by serde: a path need be no text.
+pub(super) fn problems(problems: &[Problem]) -> Vec<serde_json::Value> {
+    let problem = |problem: &Problem| {
+        let Problem { file, at, device, field, severity, code, message } = problem;
+        json!({
+            "file": shown(file),
+            "at": at,
+            "device": device,
+            "field": field,
+            "severity": severity,
+            "code": code,
+            "message": message,
+        })
+    };
+    problems.iter().map(problem).collect()
 }
 
 fn problem(path: &Path, severity: Severity, code: &'static str, message: String) -> Problem {

@@ -11,7 +11,7 @@ mod unprepare;
 use std::{
     ffi::OsString,
     io::{self, Read, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     gpu::{self, Gpus},
     journal::Journal,
 };
-use exit::{Exit, Failure};
+use exit::{Exit, Failure, Plain};
 pub(crate) use prepare::failure;
 
 /// Gives containers the devices they were allocated.
@@ -136,7 +136,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     match answer {
         Ok(answer) => {
             let text = match cli.output {
-                Format::Text => answer.text,
+                Format::Text => Plain(&answer.text).to_string(),
                 Format::Json => format!("{:#}\n", answer.json),
             };
             print(text.as_bytes(), answer.exit).into()
@@ -155,6 +155,11 @@ fn print(bytes: &[u8], exit: Exit) -> Exit {
     }
 }
 
+/// A path as JSON can hold it: what is no text in it is replaced.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
 /// All of stdin, at most `max` bytes.
 fn stdin(max: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
@@ -170,7 +175,7 @@ fn stdin(max: usize) -> Result<Vec<u8>, Failure> {
 
 /// Writes messages to stderr, where nobody may listen.
 fn tell(text: &str) {
-    let _nobody_listens = io::stderr().lock().write_all(text.as_bytes());
+    let _nobody_listens = io::stderr().lock().write_all(Plain(text).to_string().as_bytes());
 }
 
 fn fail(failure: &Failure) -> Exit {

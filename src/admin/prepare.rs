@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use divvy_hook::record::Origin;
 use serde_json::json;
 
-use super::{Answer, Exit, Failure, Places, boot, stdin, table::Table};
+use super::{Answer, Exit, Failure, Places, boot, shown, stdin, table::Table};
 use crate::{
     claim::{ClaimError, MAX_BYTES, Manifests, Sharing},
     emit,
@@ -127,8 +127,8 @@ fn answer(done: &[Prepared], places: &Places) -> Answer {
             "name": entry.name,
             "uid": entry.uid,
             "fresh": fresh,
-            "spec": spec,
-            "record": record,
+            "spec": shown(&spec),
+            "record": shown(&record),
             "devices": devices,
         }));
     }

@@ -116,10 +116,58 @@ fn names_that_reach_for_other_files() {
     world.json(&["prepare", "-f", "c.yaml"]);
     let before = world.snapshot();
     for name in
-        ["../a", "default/../a", "/", "", "default/a/b", "a\n", "%2e", "x".repeat(5000).as_str()]
+        ["../a", "default/../a", "/", "", "default/a/b", "a\n", "%2e", "x".repeat(2000).as_str()]
     {
         let ended = world.divvy(&["unprepare", name]);
         assert!(ended.ok().contains("was not prepared"), "{ended:?}");
     }
     assert_eq!(world.snapshot(), before);
+}
+
+#[test]
+fn what_a_terminal_would_take_for_commands_is_shown_as_text() {
+    let world = World::new();
+    let escape = "\u{1b}[2J\u{7}";
+    world.write(
+        "kind",
+        format!("apiVersion: v1\nkind: {}\n", serde_json::to_string(escape).unwrap()),
+    );
+    world.write(
+        "key",
+        claim("a", WHOLE, &crate::support::time_slicing("Short")).replace(
+            "kind: GpuConfig",
+            &format!(
+                "kind: GpuConfig, {}: 1",
+                serde_json::to_string(&format!("{escape}\n{}", "x".repeat(9000))).unwrap()
+            ),
+        ),
+    );
+    for file in ["kind", "key", escape] {
+        let ended = world.divvy(&["prepare", "-f", file]);
+        assert!(ended.err.starts_with("error["), "{ended:?}");
+        assert!(!ended.err.contains(['\u{1b}', '\u{7}']), "{ended:?}");
+        assert!(ended.err.len() < 5000, "{} bytes", ended.err.len());
+        assert!(ended.err.lines().count() <= 2, "{ended:?}");
+    }
+}
+
+#[test]
+fn arguments_that_are_no_text() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let world = World::new();
+    let odd = OsStr::from_bytes(b"\xff\xfe");
+    for (args, code) in [
+        (&["prepare", "-f"][..], 1),
+        (&["lint"], 4),
+        (&["lint", "-o", "json"], 4),
+        (&["devices", "-o", "json", "--spec-dir"], 0),
+        (&["unprepare"], 2),
+        (&["inject", "--device", "v.com/x=a", "--spec-dir"], 2),
+        (&["inject", "--device"], 2),
+        (&[], 2),
+    ] {
+        let output = world.command(&[]).args(args).arg(odd).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
+        assert!(!output.stderr.is_empty() || !output.stdout.is_empty());
+    }
 }

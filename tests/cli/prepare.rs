@@ -206,3 +206,20 @@ fn manifests_come_from_stdin_too() {
     world.divvy_with(&["unprepare", "-f", "-"], text.as_bytes()).ok();
     assert_eq!(world.left(), Vec::<String>::new());
 }
+
+#[test]
+fn the_examples_are_what_they_say() {
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let node = fs::read(examples.join("h100x2.toml")).unwrap();
+    let mut seen = 0;
+    for entry in fs::read_dir(examples.join("claims")).unwrap() {
+        let world = World::new();
+        world.write("node.toml", &node);
+        let path = entry.unwrap().path();
+        world.json(&["prepare", "-f", path.to_str().unwrap()]);
+        world.divvy(&["unprepare", "-f", path.to_str().unwrap()]).ok();
+        assert_eq!(world.left(), Vec::<String>::new(), "{}", path.display());
+        seen += 1;
+    }
+    assert_eq!(seen, 4);
+}
