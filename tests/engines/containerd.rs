@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::fixture::{self, Fixture, IMAGE, PAUSE};
+use crate::hook;
 use crate::sandbox::{End, Run, Sandbox, View};
 
 /// A running containerd with the images imported.
@@ -67,8 +68,12 @@ impl Containerd {
         let sandbox = &mut containerd.sandbox;
         sandbox.write(
             "/etc/containerd/config.toml",
-            &configuration(end, &containerd.handlers, native),
+            &configuration(end, &containerd.handlers, native)?,
         )?;
+        if end == End::New {
+            let ours = hook::documented("containerd-2.toml")?;
+            sandbox.write("/etc/containerd/conf.d/90-divvy.toml", &ours)?;
+        }
         sandbox.write("/etc/cni/net.d/10-pods.conflist", NETWORK)?;
         sandbox.spawn(&["containerd", "--log-level", "warn"], LOG)?;
         sandbox.until("containerd", &["ctr", "version"])?;
@@ -232,13 +237,13 @@ fn id(response: &Value, key: &str) -> Result<String> {
 
 /// The configuration, as an administrator would write it; sandboxes without CAP_SYS_RESOURCE and AppArmor need
 /// `restrict_oom_score_adj` and `disable_apparmor`.
-fn configuration(end: End, handlers: &[(&str, String)], native: bool) -> String {
+fn configuration(end: End, handlers: &[(&str, String)], native: bool) -> Result<String> {
     let (version, cri, images) = match end {
         End::Old => (2, "io.containerd.grpc.v1.cri", format!("sandbox_image = {PAUSE:?}")),
         End::New => (3, "io.containerd.cri.v1.runtime", format!("enable_cdi = {native}")),
     };
     let mut text = format!(
-        "version = {version}\n\
+        "version = {version}\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n\
          [plugins.{cri:?}]\nrestrict_oom_score_adj = true\ndisable_apparmor = true\n{images}\n\
          [plugins.{cri:?}.cni]\n{} = {}\nconf_dir = \"/etc/cni/net.d\"\n",
         if end == End::Old { "bin_dir" } else { "bin_dirs" },
@@ -259,7 +264,11 @@ fn configuration(end: End, handlers: &[(&str, String)], native: bool) -> String 
              [plugins.{cri:?}.containerd.runtimes.{name}.options]\nBinaryName = {binary:?}\n"
         );
     }
-    text
+    if end == End::Old {
+        // An import would replace all of the CRI's configuration there.
+        text += &hook::documented("containerd-1.toml")?.replace("version = 2", "");
+    }
+    Ok(text)
 }
 
 /// A bridge for the pods that have a network of their own, as those with a user namespace must.

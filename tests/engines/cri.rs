@@ -37,6 +37,9 @@ pub fn tests() -> Vec<Test> {
         add("foreign_annotations", end, runtime, foreign_annotations);
         add("error", end, runtime, error);
     }
+    for end in End::ALL {
+        add("documented_configuration", end, RUNC, documented_configuration);
+    }
     add("native_cdi_is_dropped", End::Old, RUNC, native_cdi_is_dropped);
     for runtime in [RUNC, CRUN] {
         add("native_cdi", End::New, runtime, native_cdi);
@@ -59,7 +62,11 @@ fn start(fixture: &Fixture, end: End, runtime: &str, native: bool) -> Result<Con
     device::provide(sandbox)?;
     let keys = format!("runtime = {runtime:?}\n");
     let optional = format!("{keys}require_record = false\n");
-    hook::install(sandbox, fixture, &[(CLASS, "cri", &keys), (DEFAULT, "cri", &optional)])?;
+    hook::install(
+        sandbox,
+        fixture,
+        &[(CLASS, "cri", &keys), (DEFAULT, "cri", &optional), ("divvy-runtime", "cri", "")],
+    )?;
     sandbox.write_mode(&keep, KEEP_SCRIPT.replace("SHIM", &default).as_bytes(), 0o755)?;
     Ok(containerd)
 }
@@ -226,5 +233,19 @@ fn user_namespace(mut containerd: Containerd) -> Result<()> {
         anyhow::bail!("started with a device that it cannot open");
     };
     ensure!(message.contains("USERNS-MODE") && message.contains(device::NODE), "{message}");
+    Ok(())
+}
+
+/// The files that we tell people to use. Here the low-level runtime is found, not configured.
+fn documented_configuration(mut containerd: Containerd) -> Result<()> {
+    let pod = Pod::new("documented", "divvy");
+    hook::record_pod(&containerd.sandbox, (&pod.uid(), pod.name), "gpu")?;
+    let sandbox = containerd.pod(&pod)?;
+    let ended = containerd.run(&pod, &sandbox, &Container::new("gpu", LOOK))?;
+    ensure!(ended.output == SEEN, "{ended:?}");
+    let container =
+        Container { annotations: annotated(device::NAME), ..Container::new("annotated", LOOK) };
+    let ended = containerd.run(&pod, &sandbox, &container)?;
+    ensure!(ended.output == SEEN, "{ended:?}");
     Ok(())
 }

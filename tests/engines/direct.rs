@@ -44,6 +44,9 @@ pub fn tests() -> Vec<Test> {
                     add("hundred_times_the_same_bytes", hundred_times_the_same_bytes);
                 }
                 add("user_namespace", user_namespace);
+                add("broken_configuration", broken_configuration);
+                add("untrusted_files", untrusted_files);
+                add("verify", verify);
             }
         }
     }
@@ -312,5 +315,66 @@ fn user_namespace(mut direct: Direct) -> Result<()> {
     let shim = hook::path(SHIM);
     let seen = direct.sandbox.must(&[&shim, "run", "--bundle", BUNDLE, "c"])?;
     ensure!(seen == SEEN, "{seen}");
+    Ok(())
+}
+
+/// It stops what needs it, and nothing else.
+fn broken_configuration(mut direct: Direct) -> Result<()> {
+    let shim = hook::path(SHIM);
+    let run = [&shim, "run", "--bundle", BUNDLE, "c"];
+    // Its own path as the runtime: it must not call itself for ever.
+    direct.sandbox.write("/etc/divvy/config.toml", &format!("runtimes = [{shim:?}]\n"))?;
+    direct.bundle(&bundle::config(&["echo", "alive"]))?;
+    let output = direct.sandbox.run(&run)?;
+    ensure!(output.code == 1 && output.stderr.starts_with("divvy: RUNTIME-LOOP"), "{output:?}");
+    for broken in
+        ["colour = 1\n", "handlers = 1\n", "\u{0}", "[handlers.divvy-runtime]\nengine = \"rkt\"\n"]
+    {
+        direct.sandbox.write("/etc/divvy/config.toml", broken)?;
+        direct.bundle(&bundle::config(&["echo", "alive"]))?;
+        ensure!(direct.sandbox.must(&run)? == "alive\n");
+        direct.bundle(&asking(device::NAME, LOOK))?;
+        let output = direct.sandbox.run(&run)?;
+        let told =
+            output.stderr.contains("CONFIG: ") && output.stderr.contains("/etc/divvy/config.toml");
+        ensure!(output.code == 1 && output.stdout.is_empty() && told, "{output:?}");
+    }
+    ensure!(direct.sandbox.read("/run/divvy/hook.log")?.contains("/etc/divvy/config.toml"));
+    Ok(())
+}
+
+/// What others than root could have written is refused, and named.
+fn untrusted_files(mut direct: Direct) -> Result<()> {
+    let shim = hook::path(SHIM);
+    for file in [device::SPEC, "/etc/cdi", "/etc/divvy/config.toml"] {
+        for (spoil, mend) in [
+            (["chmod", "o+w", file], ["chmod", "o-w", file]),
+            (["chown", "1000", file], ["chown", "0", file]),
+        ] {
+            direct.sandbox.must(&spoil)?;
+            direct.bundle(&asking(device::NAME, LOOK))?;
+            let output = direct.sandbox.run(&[&shim, "run", "--bundle", BUNDLE, "c"])?;
+            let told = output.stderr.contains("UNTRUSTED") && output.stderr.contains(file);
+            ensure!(output.code == 1 && output.stdout.is_empty() && told, "{spoil:?}: {output:?}");
+            direct.sandbox.must(&mend)?;
+        }
+    }
+    Ok(())
+}
+
+/// The hook that says when nobody has edited the configuration.
+fn verify(mut direct: Direct) -> Result<()> {
+    let mut config = asking(device::NAME, LOOK);
+    let ours = hook::path("divvy-hook");
+    config["hooks"] =
+        json!({"createRuntime": [{"path": ours, "args": ["divvy-hook", "verify", SHIM]}]});
+    direct.bundle(&config)?;
+    let output = direct.sandbox.run(&[direct.runtime, "run", "--bundle", BUNDLE, "c"])?;
+    // crun does not show what a hook says.
+    let told = direct.runtime == CRUN || output.stderr.contains("divvy: EDITS-MISSING");
+    ensure!(output.code != 0 && output.stdout.is_empty() && told, "{output:?}");
+    ensure!(direct.sandbox.read("/run/divvy/hook.log")?.contains("divvy: EDITS-MISSING"));
+    let shim = hook::path(SHIM);
+    ensure!(direct.sandbox.must(&[&shim, "run", "--bundle", BUNDLE, "c"])? == SEEN);
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! The hook, installed in a sandbox under the names that engines call it by.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use divvy_hook::record::{
     ClaimRecord, Consumer, DeviceRef, Driver, Origin, PodRecord, RunDir, SpecRef, VERSION, boot_id,
     digest,
@@ -21,14 +22,32 @@ pub fn install(
     fixture: &Fixture,
     handlers: &[(&str, &str, &str)],
 ) -> Result<()> {
-    let binary = std::fs::read(&fixture.hook)?;
     let mut config = String::new();
     for (name, engine, keys) in handlers {
-        sandbox.write_mode(&path(name), &binary, 0o755)?;
         config += &format!("[handlers.{name}]\nengine = {engine:?}\n{keys}\n");
     }
-    sandbox.write_mode(&path("divvy-hook"), &binary, 0o755)?;
-    sandbox.write("/etc/divvy/config.toml", &config)
+    let names: Vec<&str> = handlers.iter().map(|(name, ..)| *name).collect();
+    install_as(sandbox, fixture, &names, &config)
+}
+
+/// Installs the hook under names as hooks/config/README.md says: one binary, and links to it.
+pub fn install_as(
+    sandbox: &Sandbox,
+    fixture: &Fixture,
+    names: &[&str],
+    config: &str,
+) -> Result<()> {
+    sandbox.write_mode(&path("divvy-hook"), &std::fs::read(&fixture.hook)?, 0o755)?;
+    for name in names {
+        std::os::unix::fs::symlink("divvy-hook", sandbox.path(&path(name)))?;
+    }
+    sandbox.write("/etc/divvy/config.toml", config)
+}
+
+/// A file of hooks/config, which is what we tell people to use.
+pub fn documented(name: &str) -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("hooks/config").join(name);
+    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
 pub fn path(name: &str) -> String {

@@ -16,12 +16,10 @@ const CONFIG: &str = "/etc/containers/containers.conf";
 /// A folder of hooks that no other engine reads.
 const HOOKS: &str = "/etc/divvy/oci-hooks.d";
 
-/// The shim of a podman that keeps images' annotations out (4.6 and newer).
+/// The shim that listens to annotations and to a variable.
 const LISTENING: &str = "divvy-podman";
-/// The shim as it is when nothing is said: what podman 4.3 must have.
+/// The shim as it is when nothing is said.
 const DEAF: &str = "divvy-deaf";
-/// The shim that takes requests from a variable.
-const ENVIRONMENT: &str = "divvy-environment";
 
 /// A podman that has the images loaded, and the low-level runtime of its shims.
 struct Podman {
@@ -52,6 +50,7 @@ pub fn tests() -> Vec<Test> {
                 add("image_asks", image_asks);
                 add("claims_by_name", claims_by_name);
                 add("environment", environment);
+                add("documented_configuration", documented_configuration);
                 add("precreate", precreate);
                 add("precreate_fails", precreate_fails);
             }
@@ -67,12 +66,10 @@ impl Podman {
         let sandbox = Sandbox::start(fixture, end, view)?;
         device::provide(&sandbox)?;
         let runtime_key = format!("runtime = {runtime:?}\n");
-        let listening = format!("{runtime_key}annotations = true\n");
-        let environment = format!("{runtime_key}environment = [\"DEVICES\"]\n");
+        let listening = format!("{runtime_key}annotations = true\nenvironment = [\"DEVICES\"]\n");
         let handlers = [
             (LISTENING, "podman", listening.as_str()),
             (DEAF, "podman", &runtime_key),
-            (ENVIRONMENT, "podman", &environment),
             ("precreate", "podman", &listening),
         ];
         hook::install(&sandbox, fixture, &handlers)?;
@@ -112,15 +109,19 @@ impl Podman {
         self.run(&[&format!("--runtime={}", hook::path(name))], run, image, script)
     }
 
+    /// The option that requests a device: with podman 4.3 a variable, since its annotations may be an image's.
+    fn asking(&self, name: &str) -> String {
+        match self.end {
+            End::Old => format!("--env=DEVICES={name}"),
+            End::New => format!("--annotation=cdi.k8s.io/test={name}"),
+        }
+    }
+
     fn nothing_is_left(&mut self) -> Result<()> {
         let left = self.sandbox.must(&["podman", "ps", "--all", "--quiet"])?;
         ensure!(left.is_empty(), "containers are left: {left}");
         Ok(())
     }
-}
-
-fn asking(name: &str) -> String {
-    format!("--annotation=cdi.k8s.io/test={name}")
 }
 
 /// The control.
@@ -133,22 +134,26 @@ fn native_cdi(mut podman: Podman) -> Result<()> {
 }
 
 fn runtime_by_path(mut podman: Podman) -> Result<()> {
-    let output = podman.shim(LISTENING, &[&asking(device::NAME)], IMAGE, LOOK)?;
+    let wanted = podman.asking(device::NAME);
+    let missing = podman.asking(device::MISSING);
+    let output = podman.shim(LISTENING, &[&wanted], IMAGE, LOOK)?;
     ensure!(output.code == 0 && output.stdout == SEEN, "{output:?}");
     device::hook_ran(&podman.sandbox)?;
     let output = podman.shim(LISTENING, &[], IMAGE, NOTHING)?;
     ensure!(output.stdout == "untouched\n", "{output:?}");
     // On top of native CDI.
     let device = format!("--device={}", device::NAME);
-    let output = podman.shim(LISTENING, &[&asking(device::NAME), &device], IMAGE, LOOK)?;
+    let output = podman.shim(LISTENING, &[&wanted, &device], IMAGE, LOOK)?;
     ensure!(output.code == 0 && output.stdout == SEEN, "{output:?}");
-    let output = podman.shim(LISTENING, &[&asking(device::MISSING)], IMAGE, LOOK)?;
+    let output = podman.shim(LISTENING, &[&missing], IMAGE, LOOK)?;
     unresolved(&output)?;
     podman.nothing_is_left()
 }
 
 /// The runtime's name from containers.conf; the table of those that log JSON decides by which way an error arrives.
 fn runtime_by_table(mut podman: Podman) -> Result<()> {
+    let wanted = podman.asking(device::NAME);
+    let missing = podman.asking(device::MISSING);
     for json in [true, false] {
         let names =
             if json { r#"["crun", "runc", "divvy-podman"]"# } else { r#"["crun", "runc"]"# };
@@ -157,9 +162,9 @@ fn runtime_by_table(mut podman: Podman) -> Result<()> {
              [engine.runtimes]\n{LISTENING} = [{:?}]\n",
             hook::path(LISTENING)
         ))?;
-        let output = podman.run(&[], &[&asking(device::NAME)], IMAGE, LOOK)?;
+        let output = podman.run(&[], &[&wanted], IMAGE, LOOK)?;
         ensure!(output.code == 0 && output.stdout == SEEN, "{output:?}");
-        let output = podman.run(&[], &[&asking(device::MISSING)], IMAGE, LOOK)?;
+        let output = podman.run(&[], &[&missing], IMAGE, LOOK)?;
         unresolved(&output)?;
         podman.nothing_is_left()?;
     }
@@ -176,47 +181,75 @@ fn unresolved(output: &Output) -> Result<()> {
 }
 
 /// An image whose manifest has our annotations. podman 4.3 copies them into the container's configuration, where nothing
-/// tells them from those of the command line: so there the handler must not listen to annotations.
+/// tells them from those of the command line: so none count there, whatever the configuration says.
 fn image_asks(mut podman: Podman) -> Result<()> {
     hook::record_claim(&podman.sandbox, "local", Origin::Local)?;
-    let deaf = podman.shim(DEAF, &[], ANNOTATED, NOTHING)?;
-    if podman.end == End::Old {
-        ensure!(deaf.code == 126 && deaf.stdout.is_empty(), "{deaf:?}");
-        ensure!(deaf.stderr.contains("REQUEST-REFUSED"), "{deaf:?}");
-    } else {
-        ensure!(deaf.stdout == "untouched\n", "{deaf:?}");
-        let listening = podman.shim(LISTENING, &[], ANNOTATED, NOTHING)?;
-        ensure!(listening.stdout == "untouched\n", "{listening:?}");
+    for handler in [DEAF, LISTENING] {
+        let output = podman.shim(handler, &[], ANNOTATED, NOTHING)?;
+        match podman.end {
+            End::Old => refused(&output)?,
+            End::New => ensure!(output.stdout == "untouched\n", "{output:?}"),
+        }
     }
+    podman.nothing_is_left()
+}
+
+fn refused(output: &Output) -> Result<()> {
+    ensure!(output.code == 126 && output.stdout.is_empty(), "{output:?}");
+    ensure!(output.stderr.contains("divvy: REQUEST-REFUSED: annotation"), "{output:?}");
     Ok(())
 }
 
 fn claims_by_name(mut podman: Podman) -> Result<()> {
     hook::record_claim(&podman.sandbox, "local", Origin::Local)?;
     hook::record_claim(&podman.sandbox, "of-a-pod", Origin::Api)?;
-    for name in ["local", "default/local"] {
-        let claim = format!("--annotation=divvy.dev/claim={name}");
-        let output = podman.shim(LISTENING, &[&claim], IMAGE, LOOK)?;
-        ensure!(output.code == 0 && output.stdout == SEEN, "{output:?}");
-    }
     for (name, code) in [
+        ("local", ""),
+        ("default/local", ""),
         ("of-a-pod", "CLAIM-NOT-PREPARED"),
         ("absent", "CLAIM-NOT-PREPARED"),
         ("../x", "REQUEST-INVALID"),
     ] {
         let claim = format!("--annotation=divvy.dev/claim={name}");
         let output = podman.shim(LISTENING, &[&claim], IMAGE, LOOK)?;
-        ensure!(output.code == 126 && output.stderr.contains(code), "{name}: {output:?}");
+        match (podman.end, code) {
+            (End::Old, _) => refused(&output)?,
+            (_, "") => ensure!(output.code == 0 && output.stdout == SEEN, "{output:?}"),
+            _ => ensure!(output.code == 126 && output.stderr.contains(code), "{name}: {output:?}"),
+        }
+        let output = podman.shim(DEAF, &[&claim], IMAGE, LOOK)?;
+        refused(&output)?;
     }
     podman.nothing_is_left()
 }
 
 fn environment(mut podman: Podman) -> Result<()> {
     let variable = format!("--env=DEVICES={}", device::NAME);
-    let output = podman.shim(ENVIRONMENT, &[&variable], IMAGE, LOOK)?;
+    let output = podman.shim(LISTENING, &[&variable], IMAGE, LOOK)?;
     ensure!(output.code == 0 && output.stdout == SEEN, "{output:?}");
     let output = podman.shim(DEAF, &[&variable], IMAGE, NOTHING)?;
     ensure!(output.stdout == "untouched\n", "{output:?}");
+    Ok(())
+}
+
+/// The files that we tell people to use.
+fn documented_configuration(mut podman: Podman) -> Result<()> {
+    let config = format!("runtimes = [{:?}]\n{}", podman.runtime, hook::documented("config.toml")?);
+    let config =
+        config.replace("#environment = [\"DIVVY_DEVICES\"]", "environment = [\"DIVVY_DEVICES\"]");
+    podman.sandbox.write("/etc/divvy/config.toml", &config)?;
+    podman.sandbox.write(
+        "/etc/containers/containers.conf.d/90-divvy.conf",
+        &hook::documented("podman.conf")?,
+    )?;
+    podman
+        .sandbox
+        .write(&format!("{HOOKS}/10-divvy.json"), &hook::documented("podman-precreate.json")?)?;
+    let variable = format!("--env=DIVVY_DEVICES={}", device::NAME);
+    let output = podman.run(&["--runtime=divvy"], &[&variable], IMAGE, LOOK)?;
+    ensure!(output.code == 0 && output.stdout == SEEN && output.stderr.is_empty(), "{output:?}");
+    let output = podman.run(&["--runtime=divvy"], &[], IMAGE, NOTHING)?;
+    ensure!(output.stdout == "untouched\n" && output.stderr.is_empty(), "{output:?}");
     Ok(())
 }
 
@@ -232,10 +265,11 @@ fn precreate_hook(podman: &Podman, path: &str, timeout: u32) -> Result<()> {
 }
 
 fn precreate(mut podman: Podman) -> Result<()> {
+    let wanted = podman.asking(device::NAME);
     precreate_hook(&podman, &hook::path("divvy-hook"), 10)?;
     let hooks = format!("--hooks-dir={HOOKS}");
     let runtime = format!("--runtime={}", podman.runtime);
-    let output = podman.run(&[&runtime, &hooks], &[&asking(device::NAME)], IMAGE, LOOK)?;
+    let output = podman.run(&[&runtime, &hooks], &[&wanted], IMAGE, LOOK)?;
     ensure!(output.code == 0 && output.stdout == SEEN && output.stderr.is_empty(), "{output:?}");
     device::hook_ran(&podman.sandbox)?;
     let output = podman.run(&[&runtime, &hooks], &[], IMAGE, NOTHING)?;
@@ -244,10 +278,11 @@ fn precreate(mut podman: Podman) -> Result<()> {
 }
 
 fn precreate_fails(mut podman: Podman) -> Result<()> {
+    let missing = podman.asking(device::MISSING);
     let hooks = format!("--hooks-dir={HOOKS}");
     let runtime = format!("--runtime={}", podman.runtime);
     precreate_hook(&podman, &hook::path("divvy-hook"), 10)?;
-    let output = podman.run(&[&runtime, &hooks], &[&asking(device::MISSING)], IMAGE, LOOK)?;
+    let output = podman.run(&[&runtime, &hooks], &[&missing], IMAGE, LOOK)?;
     ensure!(output.code != 0 && output.stdout.is_empty(), "{output:?}");
     if podman.runtime == RUNC {
         // The report hook's text; crun drops it, and the log has it.
