@@ -8,28 +8,30 @@
 
 mod json;
 
-use std::borrow::Cow;
-
 use memchr::{memchr, memchr2_iter};
 
-use super::{Entry, MAX_DEPTH, Node, Value, duplicate, scalar};
+use super::{
+    MAX_DEPTH, scalar,
+    tape::{Kind, Tape},
+};
 
 /// The one document of `bytes`.
-pub(super) fn read(bytes: &[u8]) -> Option<Node<'_>> {
+pub(super) fn read(bytes: &[u8]) -> Option<Tape<'_>> {
     let seen = bytes.iter().fold(0, |seen, c| seen | class(*c));
     if seen & STRANGE != 0 {
         return None;
     }
     let text = std::str::from_utf8(bytes).ok()?;
-    let mut reader = Reader { text, at: 0, indent: None, items: vec![], entries: vec![] };
+    let mut reader = Reader { text, at: 0, indent: None, tape: Tape::new(text) };
     reader.skip_space();
     if reader.here() == b'{' {
-        let node = reader.json(1)?;
+        reader.json(1)?;
         reader.skip_space();
-        (reader.at == text.len()).then_some(node)
+        (reader.at == text.len()).then_some(reader.tape)
     } else if seen & BLANK == 0 {
         reader.at = 0;
-        reader.document()
+        reader.document()?;
+        Some(reader.tape)
     } else {
         // Of tabs and carriage returns YAML has its own ideas.
         None
@@ -55,15 +57,12 @@ struct Reader<'a> {
     at: usize,
     /// Spaces before `at` on its line, when `at` is a line's first word; `None` at the end.
     indent: Option<usize>,
-    /// Elements of the sequences that are open, and pairs of the mappings: cut off as each closes,
-    /// so that every list is allocated once, at its size.
-    items: Vec<Node<'a>>,
-    entries: Vec<Entry<'a>>,
+    tape: Tape<'a>,
 }
 
 // === impl Reader ===
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     fn byte(&self, at: usize) -> u8 {
         self.text.as_bytes().get(at).copied().unwrap_or(0)
     }
@@ -72,24 +71,20 @@ impl<'a> Reader<'a> {
         self.byte(self.at)
     }
 
-    fn slice(&self, from: usize, to: usize) -> Option<Cow<'a, str>> {
-        self.text.get(from..to).map(Cow::Borrowed)
-    }
-
     /// The offset of the first byte from `at` on that `stop` takes, or of the end.
     fn find(&self, at: usize, stop: impl Fn(u8) -> bool) -> usize {
         let rest = self.text.as_bytes().get(at..).unwrap_or_default();
         at + rest.iter().position(|c| stop(*c)).unwrap_or(rest.len())
     }
 
-    fn document(&mut self) -> Option<Node<'a>> {
+    fn document(&mut self) -> Option<()> {
         self.next_line()?;
         if self.indent == Some(0) && self.text.get(self.at..)?.starts_with("---\n") {
             self.at += "---\n".len();
             self.next_line()?;
         }
-        let node = self.block(self.indent?, 1)?;
-        self.indent.is_none().then_some(node)
+        self.block(self.indent?, 1)?;
+        self.indent.is_none().then_some(())
     }
 
     /// Goes from the end of a line to the next one that is neither blank nor a comment.
@@ -116,73 +111,63 @@ impl<'a> Reader<'a> {
         self.here() == b'-' && self.byte(self.at + 1) == b' '
     }
 
-    fn block(&mut self, indent: usize, depth: usize) -> Option<Node<'a>> {
+    fn block(&mut self, indent: usize, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;
         }
-        let at = offset(self.at)?;
-        let value = if self.is_item() {
-            self.sequence(indent, depth)?
-        } else {
-            self.mapping(indent, depth)?
-        };
-        Some(Node { at, value })
+        if self.is_item() { self.sequence(indent, depth) } else { self.mapping(indent, depth) }
     }
 
-    fn sequence(&mut self, indent: usize, depth: usize) -> Option<Value<'a>> {
-        let start = self.items.len();
+    fn sequence(&mut self, indent: usize, depth: usize) -> Option<()> {
+        let start = self.tape.open(Kind::Seq, self.at)?;
         while self.indent == Some(indent) && self.is_item() {
-            let item = self.find(self.at + 1, |c| c != b' ');
-            let column = indent + (item - self.at);
-            self.at = item;
-            let node = if self.key_end().is_some() {
+            let dash = self.at;
+            self.at = self.find(dash + 1, |c| c != b' ');
+            if self.key_end().is_some() {
+                let column = indent + (self.at - dash);
                 self.indent = Some(column);
-                self.block(column, depth + 1)?
+                self.block(column, depth + 1)?;
             } else {
-                self.one_line()?
-            };
-            self.items.push(node);
+                self.one_line()?;
+            }
         }
-        self.ends_at(indent)?;
-        Some(Value::Seq(self.items.split_off(start)))
+        self.close(start, indent)
     }
 
-    fn mapping(&mut self, indent: usize, depth: usize) -> Option<Value<'a>> {
-        let start = self.entries.len();
-        while self.indent == Some(indent) && (!self.is_item() || self.entries.len() == start) {
-            let (key_at, key_end) = (self.at, self.key_end()?);
-            let at = offset(key_at)?;
-            let key = self.slice(key_at, key_end)?;
-            self.at = self.find(key_end + 1, |c| c != b' ');
-            let node = if matches!(self.here(), b'\n' | 0) {
-                self.next_line()?;
-                match self.indent {
-                    Some(inner) if inner > indent => self.block(inner, depth + 1)?,
-                    // A sequence may stand at the indent of its key.
-                    Some(inner) if inner == indent && self.is_item() => {
-                        let node = self.block(indent, depth + 1)?;
-                        // The full reader places it at its first element.
-                        Node { at: node.items()?.first()?.at, ..node }
-                    }
-                    _ => Node { at, value: Value::Null },
+    fn mapping(&mut self, indent: usize, depth: usize) -> Option<()> {
+        let start = self.tape.open(Kind::Map, self.at)?;
+        while self.indent == Some(indent) && !self.is_item() {
+            let (at, end) = (self.at, self.key_end()?);
+            self.tape.push(Kind::Plain, at, end - at)?;
+            self.at = self.find(end + 1, |c| c != b' ');
+            if !self.is_line_end() {
+                self.one_line()?;
+                continue;
+            }
+            self.next_line()?;
+            match self.indent {
+                Some(inner) if inner > indent => self.block(inner, depth + 1)?,
+                // A sequence may stand at the indent of its key.
+                Some(inner) if inner == indent && self.is_item() => {
+                    let start = self.tape.len();
+                    self.block(indent, depth + 1)?;
+                    // The full reader places it so.
+                    self.tape.move_to_first(start)?;
                 }
-            } else {
-                self.one_line()?
-            };
-            self.entries.push(Entry { at, key, node });
+                _ => self.tape.push(Kind::Null, at, 0)?,
+            }
         }
-        self.ends_at(indent)?;
-        self.close_mapping(start)
-    }
-
-    fn close_mapping(&mut self, start: usize) -> Option<Value<'a>> {
-        let entries = self.entries.split_off(start);
-        duplicate(&entries).is_none().then_some(Value::Map(entries))
+        self.close(start, indent)
     }
 
     /// What follows a block is indented like it or less; else the last scalar goes on, or worse.
-    fn ends_at(&self, indent: usize) -> Option<()> {
+    fn close(&mut self, start: usize, indent: usize) -> Option<()> {
+        self.tape.close(start)?;
         self.indent.is_none_or(|next| next <= indent).then_some(())
+    }
+
+    fn is_line_end(&self) -> bool {
+        matches!(self.here(), b'\n' | 0)
     }
 
     /// The end of the key that starts here: a word, then a colon and a space or the line's end.
@@ -196,41 +181,34 @@ impl<'a> Reader<'a> {
     }
 
     /// A scalar and the rest of its line, which is empty.
-    fn one_line(&mut self) -> Option<Node<'a>> {
-        let at = offset(self.at)?;
-        let value = match self.here() {
+    fn one_line(&mut self) -> Option<()> {
+        let at = self.at;
+        match self.here() {
             quote @ (b'"' | b'\'') => {
-                let start = self.at + 1;
-                let end = self.find(start, |c| c == quote || matches!(c, b'\n' | b'\\'));
+                let end = self.find(at + 1, |c| c == quote || matches!(c, b'\n' | b'\\'));
                 if self.byte(end) != quote {
                     return None;
                 }
                 self.at = end + 1;
-                Value::Str(self.slice(start, end)?)
+                self.tape.push(Kind::Quoted, at, end - at - 1)?;
             }
-            b'[' if self.byte(self.at + 1) == b']' => {
+            mark @ (b'[' | b'{') if self.byte(at + 1) == mark + 2 => {
                 self.at += 2;
-                Value::Seq(Vec::new())
+                let kind = if mark == b'[' { Kind::Seq } else { Kind::Map };
+                let start = self.tape.open(kind, at)?;
+                self.tape.close(start)?;
             }
-            b'{' if self.byte(self.at + 1) == b'}' => {
-                self.at += 2;
-                Value::Map(Vec::new())
-            }
-            b'-' if self.byte(self.at + 1) > b' ' => self.plain()?,
+            b'-' if self.byte(at + 1) > b' ' => self.plain()?,
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'_' | b'.' | b'~' | b'+' | b'$' => {
-                self.plain()?
+                self.plain()?;
             }
             _ => return None,
-        };
-        self.at = self.find(self.at, |c| c != b' ');
-        if !matches!(self.here(), b'\n' | 0) {
-            return None;
         }
-        self.next_line()?;
-        Some(Node { at, value })
+        self.at = self.find(self.at, |c| c != b' ');
+        if self.is_line_end() { self.next_line() } else { None }
     }
 
-    fn plain(&mut self) -> Option<Value<'a>> {
+    fn plain(&mut self) -> Option<()> {
         let line = self.text.get(self.at..)?;
         let line = line.get(..memchr(b'\n', line.as_bytes()).unwrap_or(line.len()))?;
         let bytes = line.as_bytes();
@@ -244,8 +222,10 @@ impl<'a> Reader<'a> {
         if memchr2_iter(b':', b'#', bytes).any(is_doubt) {
             return None;
         }
+        let text = line.trim_end_matches(' ');
+        self.tape.push(scalar::kind(text), self.at, text.len())?;
         self.at += line.len();
-        Some(scalar::resolve(Cow::Borrowed(line.trim_end_matches(' '))))
+        Some(())
     }
 }
 
@@ -262,10 +242,6 @@ static WORD: [bool; 256] = {
     }
     table
 };
-
-fn offset(at: usize) -> Option<u32> {
-    u32::try_from(at).ok()
-}
 
 #[cfg(test)]
 mod tests;

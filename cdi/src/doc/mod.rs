@@ -6,9 +6,12 @@
 
 mod fast;
 mod scalar;
+pub(crate) mod tape;
 mod yaml;
 
 use std::{borrow::Cow, collections::BTreeSet};
+
+use tape::Tape;
 
 use crate::{file::MAX_SPEC_BYTES, problem::Position};
 
@@ -67,9 +70,22 @@ pub struct DocError {
 /// # Errors
 /// On more than one document, more than 4 MiB, and anything that is no YAML.
 pub fn read(bytes: &[u8]) -> Result<Node<'_>, DocError> {
-    if let Some(node) = check_size(bytes).map(|()| fast::read(bytes))? {
-        return Ok(node);
+    match check_size(bytes).map(|()| fast::read(bytes))?.and_then(|tape| tape.to_node()) {
+        Some(node) => Ok(node),
+        None => read_full(bytes),
     }
+}
+
+/// [`read`], for who looks at it once.
+pub(crate) fn read_tape(bytes: &[u8]) -> Result<Tape<'_>, DocError> {
+    if let Some(tape) = check_size(bytes).map(|()| fast::read(bytes))? {
+        return Ok(tape);
+    }
+    let too_many = || DocError { at: None, message: "too many values".to_owned() };
+    Tape::of(read_full(bytes)?, bytes).ok_or_else(too_many)
+}
+
+fn read_full(bytes: &[u8]) -> Result<Node<'_>, DocError> {
     let mut documents = yaml::read(bytes)?.into_iter();
     let first = documents.next();
     match documents.find(|node| node.value != Value::Null) {
@@ -86,7 +102,8 @@ pub fn read(bytes: &[u8]) -> Result<Node<'_>, DocError> {
 /// # Errors
 /// On more than 4 MiB, and anything that is no YAML.
 pub fn read_all(bytes: &[u8]) -> Result<Vec<Node<'_>>, DocError> {
-    if let Some(node) = check_size(bytes).map(|()| fast::read(bytes))? {
+    let tape = check_size(bytes).map(|()| fast::read(bytes))?;
+    if let Some(node) = tape.and_then(|tape| tape.to_node()) {
         return Ok(vec![node]);
     }
     let mut documents = yaml::read(bytes)?;

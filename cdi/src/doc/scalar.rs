@@ -3,25 +3,35 @@
 
 use std::borrow::Cow;
 
-use super::Value;
+use super::{Value, tape::Kind};
 
-/// What the unquoted `text` means where nothing says what is wanted.
-pub(super) fn resolve(text: Cow<'_, str>) -> Value<'_> {
+/// What the unquoted `text` is where nothing says what is wanted.
+pub(super) fn kind(text: &str) -> Kind {
     // The first byte alone tells the most of them.
     match text.as_bytes().first() {
-        None => Value::Null,
-        Some(b'0'..=b'9' | b'+' | b'-' | b'.') if is_number(&text) => Value::Number(text),
-        Some(b'~' | b'n' | b'N' | b't' | b'T' | b'f' | b'F') => match &*text {
-            "~" | "null" | "Null" | "NULL" => Value::Null,
-            "true" => Value::Bool(true, "true"),
-            "True" => Value::Bool(true, "True"),
-            "TRUE" => Value::Bool(true, "TRUE"),
-            "false" => Value::Bool(false, "false"),
-            "False" => Value::Bool(false, "False"),
-            "FALSE" => Value::Bool(false, "FALSE"),
-            _ => Value::Str(text),
+        None => Kind::Null,
+        Some(b'0'..=b'9' | b'+' | b'-' | b'.') if is_number(text) => Kind::Number,
+        Some(b'~' | b'n' | b'N' | b't' | b'T' | b'f' | b'F') if text.len() <= 5 => match text {
+            "~" | "null" | "Null" | "NULL" => Kind::Null,
+            "true" | "True" | "TRUE" => Kind::True,
+            "false" | "False" | "FALSE" => Kind::False,
+            _ => Kind::Plain,
         },
-        Some(_) => Value::Str(text),
+        Some(_) => Kind::Plain,
+    }
+}
+
+/// [`kind`], as a value.
+pub(super) fn resolve(text: Cow<'_, str>) -> Value<'_> {
+    match kind(&text) {
+        Kind::Null => Value::Null,
+        kind @ (Kind::True | Kind::False) => {
+            let spellings = ["true", "True", "TRUE", "false", "False", "FALSE"];
+            let spelling = spellings.into_iter().find(|spelling| *spelling == text);
+            Value::Bool(kind == Kind::True, spelling.unwrap_or_default())
+        }
+        Kind::Number => Value::Number(text),
+        Kind::Plain | Kind::Quoted | Kind::Seq | Kind::Map => Value::Str(text),
     }
 }
 

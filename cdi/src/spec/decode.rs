@@ -14,7 +14,10 @@ use super::{
     path::{Step, place},
 };
 use crate::{
-    doc::{self, Entry, Node, Value},
+    doc::{
+        self,
+        tape::{Item, Kind},
+    },
     problem::{Problem, Severity, quoted},
 };
 
@@ -43,10 +46,11 @@ pub fn read(file: &Path, bytes: &[u8]) -> Result<Parsed, Vec<Problem>> {
         code: "SPEC-INVALID",
         message,
     };
-    let top = doc::read(bytes)
+    let document = doc::read_tape(bytes)
         .map_err(|error| vec![problem(error.at, Severity::Error, error.message)])?;
-    let mut decoder = Decoder::new(bytes);
-    let spec = decoder.spec(&top);
+    let top = document.top();
+    let mut decoder = Decoder::default();
+    let spec = decoder.spec(top);
     let Decoder { mut found, newer, .. } = decoder;
     // What has the wrong shape already is not checked for its value too.
     let is_known = |violation: &Violation, found: &[Found]| {
@@ -61,7 +65,7 @@ pub fn read(file: &Path, bytes: &[u8]) -> Result<Parsed, Vec<Problem>> {
             continue;
         }
         let Violation { severity, mut message, path, .. } = violation;
-        let (at, is_there) = locate(&top, &path);
+        let (at, is_there) = locate(top, &path);
         if message == EMPTY && !is_there {
             "is missing".clone_into(&mut message);
         }
@@ -92,20 +96,20 @@ pub fn read(file: &Path, bytes: &[u8]) -> Result<Parsed, Vec<Problem>> {
 
 /// The place of a field, and whether it is there at all; of a missing one, the place of what it is
 /// missing from.
-fn locate(top: &Node<'_>, path: &[Step]) -> (u32, bool) {
+fn locate(top: Item<'_>, path: &[Step]) -> (u32, bool) {
     let mut node = top;
     for step in path {
         let next = match step {
             Step::Field(name) => node.get(name),
             Step::Key(key) => node.get(key),
-            Step::Index(index) => node.items().and_then(|items| items.get(*index)),
+            Step::Index(index) => node.items().nth(*index),
         };
         match next {
             Some(next) => node = next,
-            None => return (node.at, false),
+            None => return (node.at(), false),
         }
     }
-    (node.at, true)
+    (node.at(), true)
 }
 
 struct Found {
@@ -117,8 +121,8 @@ struct Found {
     message: String,
 }
 
-struct Decoder<'b> {
-    bytes: &'b [u8],
+#[derive(Default)]
+struct Decoder {
     path: Vec<Step>,
     found: Vec<Found>,
     kept: Kept,
@@ -139,12 +143,8 @@ const RDT: &[&str] = &["closID", "l3CacheSchema", "memBwSchema", "schemata", "en
 
 // === impl Decoder ===
 
-impl<'b> Decoder<'b> {
-    fn new(bytes: &'b [u8]) -> Self {
-        Self { bytes, path: Vec::new(), found: Vec::new(), kept: Kept::default(), newer: false }
-    }
-
-    fn spec(&mut self, node: &Node<'_>) -> Spec {
+impl Decoder {
+    fn spec(&mut self, node: Item<'_>) -> Spec {
         let mut spec = Spec {
             version: Version::V1_1_0,
             kind: String::new(),
@@ -152,14 +152,14 @@ impl<'b> Decoder<'b> {
             devices: Vec::new(),
             container_edits: ContainerEdits::default(),
         };
-        if node.value == Value::Null {
-            self.report(node.at, Severity::Error, true, "no spec: the file is empty".to_owned());
+        if node.kind() == Kind::Null {
+            self.report(node.at(), Severity::Error, true, "no spec: the file is empty".to_owned());
             return spec;
         }
-        let declared = node.get("cdiVersion").and_then(Node::as_str);
+        let declared = node.get("cdiVersion").map(Item::text);
         self.newer = declared.is_some_and(is_newer);
-        if node.entries().is_some() && node.get("cdiVersion").is_none() {
-            self.field("cdiVersion", |decoder| decoder.error(node.at, "is missing".to_owned()));
+        if node.kind() == Kind::Map && node.get("cdiVersion").is_none() {
+            self.field("cdiVersion", |decoder| decoder.error(node.at(), "is missing".to_owned()));
         }
         self.object(node, SPEC, |decoder, field, node| match field {
             "cdiVersion" => spec.version = decoder.version(node),
@@ -171,7 +171,7 @@ impl<'b> Decoder<'b> {
         spec
     }
 
-    fn version(&mut self, node: &Node<'_>) -> Version {
+    fn version(&mut self, node: Item<'_>) -> Version {
         let text = self.text(node);
         if let Some(version) = Version::parse(&text) {
             return version;
@@ -186,11 +186,11 @@ impl<'b> Decoder<'b> {
             let known = Version::ALL.map(Version::as_str).join(", ");
             format!("{shown} is no version of CDI: {known}")
         };
-        self.error(node.at, message);
+        self.error(node.at(), message);
         newest
     }
 
-    fn device(&mut self, node: &Node<'_>) -> Device {
+    fn device(&mut self, node: Item<'_>) -> Device {
         let (name, container_edits) = (String::new(), ContainerEdits::default());
         let mut device = Device { name, annotations: BTreeMap::new(), container_edits };
         self.object(node, DEVICE, |decoder, field, node| match field {
@@ -201,23 +201,23 @@ impl<'b> Decoder<'b> {
         device
     }
 
-    fn annotations(&mut self, node: &Node<'_>) -> BTreeMap<String, String> {
+    fn annotations(&mut self, node: Item<'_>) -> BTreeMap<String, String> {
         let mut annotations = BTreeMap::new();
-        match &node.value {
-            Value::Null => {}
-            Value::Map(entries) => {
-                for Entry { key, node, .. } in entries {
-                    self.path.push(Step::Key(key.to_string()));
-                    annotations.insert(key.to_string(), self.text(node));
-                    self.path.pop();
-                }
+        if !matches!(node.kind(), Kind::Map | Kind::Null) {
+            self.mismatch(node, "an object");
+        }
+        for (key, node) in node.entries() {
+            self.path.push(Step::Key(key.text().to_owned()));
+            let text = self.text(node);
+            if annotations.insert(key.text().to_owned(), text).is_some() {
+                self.twice(key);
             }
-            _ => self.mismatch(node, "an object"),
+            self.path.pop();
         }
         annotations
     }
 
-    fn edits(&mut self, node: &Node<'_>) -> ContainerEdits {
+    fn edits(&mut self, node: Item<'_>) -> ContainerEdits {
         let mut edits = ContainerEdits::default();
         self.object(node, EDITS, |decoder, field, node| match field {
             "env" => edits.env = decoder.list(node, Self::text),
@@ -226,10 +226,10 @@ impl<'b> Decoder<'b> {
             "hooks" => edits.hooks = decoder.list(node, Self::hook),
             "mounts" => edits.mounts = decoder.list(node, Self::mount),
             "intelRdt" => {
-                edits.intel_rdt = (node.value != Value::Null).then(|| decoder.intel_rdt(node));
+                edits.intel_rdt = (node.kind() != Kind::Null).then(|| decoder.intel_rdt(node));
             }
             _ => {
-                let gid = |decoder: &mut Self, node: &Node<'_>| decoder.number(node);
+                let gid = |decoder: &mut Self, node: Item<'_>| decoder.number(node);
                 let gids = decoder.list(node, gid);
                 edits.additional_gids = gids.into_iter().map(Option::unwrap_or_default).collect();
             }
@@ -237,7 +237,7 @@ impl<'b> Decoder<'b> {
         edits
     }
 
-    fn device_node(&mut self, node: &Node<'_>) -> DeviceNode {
+    fn device_node(&mut self, node: Item<'_>) -> DeviceNode {
         let mut device = DeviceNode::default();
         self.object(node, DEVICE_NODE, |decoder, field, node| match field {
             "path" => device.path = decoder.text(node),
@@ -253,7 +253,7 @@ impl<'b> Decoder<'b> {
         device
     }
 
-    fn device_type(&mut self, node: &Node<'_>) -> Option<DeviceType> {
+    fn device_type(&mut self, node: Item<'_>) -> Option<DeviceType> {
         match &*self.text(node) {
             "" => None,
             "b" => Some(DeviceType::Block),
@@ -262,13 +262,13 @@ impl<'b> Decoder<'b> {
             "p" => Some(DeviceType::Fifo),
             other => {
                 let message = format!("{} is no device type: b, c, u or p", quoted(other));
-                self.error(node.at, message);
+                self.error(node.at(), message);
                 None
             }
         }
     }
 
-    fn net_device(&mut self, node: &Node<'_>) -> NetDevice {
+    fn net_device(&mut self, node: Item<'_>) -> NetDevice {
         let mut device = NetDevice { host_interface_name: String::new(), name: String::new() };
         self.object(node, NET_DEVICE, |decoder, field, node| match field {
             "hostInterfaceName" => device.host_interface_name = decoder.text(node),
@@ -277,7 +277,7 @@ impl<'b> Decoder<'b> {
         device
     }
 
-    fn hook(&mut self, node: &Node<'_>) -> Hook {
+    fn hook(&mut self, node: Item<'_>) -> Hook {
         let mut hook = Hook {
             hook_name: HookName::CreateRuntime,
             path: String::new(),
@@ -285,8 +285,8 @@ impl<'b> Decoder<'b> {
             env: Vec::new(),
             timeout: None,
         };
-        if node.entries().is_some() && node.get("hookName").is_none() {
-            self.field("hookName", |decoder| decoder.error(node.at, "is missing".to_owned()));
+        if node.kind() == Kind::Map && node.get("hookName").is_none() {
+            self.field("hookName", |decoder| decoder.error(node.at(), "is missing".to_owned()));
         }
         self.object(node, HOOK, |decoder, field, node| match field {
             "hookName" => hook.hook_name = decoder.hook_name(node),
@@ -298,17 +298,17 @@ impl<'b> Decoder<'b> {
         hook
     }
 
-    fn hook_name(&mut self, node: &Node<'_>) -> HookName {
+    fn hook_name(&mut self, node: Item<'_>) -> HookName {
         let text = self.text(node);
         if let Some(name) = HookName::ALL.into_iter().find(|name| name.as_str() == text) {
             return name;
         }
         let known = HookName::ALL.map(HookName::as_str).join(", ");
-        self.error(node.at, format!("{} is no hook: {known}", quoted(&text)));
+        self.error(node.at(), format!("{} is no hook: {known}", quoted(&text)));
         HookName::CreateRuntime
     }
 
-    fn mount(&mut self, node: &Node<'_>) -> Mount {
+    fn mount(&mut self, node: Item<'_>) -> Mount {
         let (host_path, container_path) = (String::new(), String::new());
         let mut mount = Mount { host_path, container_path, options: Vec::new(), kind: None };
         self.object(node, MOUNT, |decoder, field, node| match field {
@@ -320,7 +320,7 @@ impl<'b> Decoder<'b> {
         mount
     }
 
-    fn intel_rdt(&mut self, node: &Node<'_>) -> IntelRdt {
+    fn intel_rdt(&mut self, node: Item<'_>) -> IntelRdt {
         let mut rdt = IntelRdt::default();
         self.object(node, RDT, |decoder, field, node| match field {
             "closID" => rdt.clos_id = decoder.optional(node),
@@ -328,7 +328,7 @@ impl<'b> Decoder<'b> {
             "memBwSchema" => rdt.mem_bw_schema = decoder.optional(node),
             "schemata" => {
                 let schemata = decoder.list(node, Self::text);
-                rdt.schemata = (node.value != Value::Null).then_some(schemata);
+                rdt.schemata = (node.kind() != Kind::Null).then_some(schemata);
             }
             _ => rdt.enable_monitoring = decoder.truth(node),
         });

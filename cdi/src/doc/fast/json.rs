@@ -2,73 +2,60 @@
 
 use std::borrow::Cow;
 
-use super::{Entry, MAX_DEPTH, Node, Reader, Value, offset, scalar};
+use super::{Kind, MAX_DEPTH, Reader, scalar};
 
 // === impl Reader ===
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     pub(super) fn skip_space(&mut self) {
         self.at = self.find(self.at, |c| !matches!(c, b' ' | b'\n' | b'\t' | b'\r'));
     }
 
-    pub(super) fn json(&mut self, depth: usize) -> Option<Node<'a>> {
-        let at = self.at;
-        let value = match self.here() {
-            b'{' | b'[' if depth > MAX_DEPTH => return None,
-            b'{' => self.json_object(depth)?,
-            b'[' => self.json_array(depth)?,
-            b'"' => Value::Str(self.json_string()?),
-            _ => {
-                self.at = self.find(
-                    at,
-                    |c| !matches!(c, b'+' | b'-' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'E'),
-                );
-                match scalar::resolve(self.slice(at, self.at)?) {
-                    Value::Null if self.at == at => return None,
-                    value @ (Value::Null | Value::Bool(..) | Value::Number(_)) => value,
-                    _ => return None,
-                }
-            }
-        };
-        Some(Node { at: offset(at)?, value })
+    pub(super) fn json(&mut self, depth: usize) -> Option<()> {
+        match self.here() {
+            b'{' | b'[' if depth > MAX_DEPTH => None,
+            b'{' => self.json_collection(Kind::Map, b'}', |reader| {
+                reader.json_string()?;
+                reader.skip_space();
+                reader.take(b':')?;
+                reader.json(depth + 1)
+            }),
+            b'[' => self.json_collection(Kind::Seq, b']', |reader| reader.json(depth + 1)),
+            b'"' => self.json_string(),
+            _ => self.json_word(),
+        }
     }
 
-    fn json_object(&mut self, depth: usize) -> Option<Value<'a>> {
-        let start = self.entries.len();
+    fn json_collection(
+        &mut self,
+        kind: Kind,
+        end: u8,
+        mut element: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
+        let start = self.tape.open(kind, self.at)?;
         self.at += 1;
         self.skip_space();
-        while self.here() != b'}' || self.entries.len() > start {
-            let at = offset(self.at)?;
-            let key = self.json_string()?;
+        while self.here() != end || self.tape.len() > start + 1 {
+            element(self)?;
             self.skip_space();
-            self.take(b':')?;
-            let node = self.json(depth + 1)?;
-            self.entries.push(Entry { at, key, node });
-            self.skip_space();
-            if self.here() == b'}' {
+            if self.here() == end {
                 break;
             }
             self.take(b',')?;
         }
         self.at += 1;
-        self.close_mapping(start)
+        self.tape.close(start)
     }
 
-    fn json_array(&mut self, depth: usize) -> Option<Value<'a>> {
-        let start = self.items.len();
-        self.at += 1;
-        self.skip_space();
-        while self.here() != b']' || self.items.len() > start {
-            let item = self.json(depth + 1)?;
-            self.items.push(item);
-            self.skip_space();
-            if self.here() == b']' {
-                break;
-            }
-            self.take(b',')?;
+    /// A number, `true`, `false` or `null`.
+    fn json_word(&mut self) -> Option<()> {
+        let is_of_word = |c: u8| matches!(c, b'+' | b'-' | b'.' | b'0'..=b'9' | b'a'..=b'z' | b'E');
+        let (at, end) = (self.at, self.find(self.at, |c| !is_of_word(c)));
+        self.at = end;
+        match scalar::kind(self.text.get(at..end).filter(|text| !text.is_empty())?) {
+            Kind::Plain => None,
+            kind => self.tape.push(kind, at, end - at),
         }
-        self.at += 1;
-        Some(Value::Seq(self.items.split_off(start)))
     }
 
     /// Takes a mark and the space after it.
@@ -81,27 +68,32 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    fn json_string(&mut self) -> Option<Cow<'a, str>> {
+    fn json_string(&mut self) -> Option<()> {
+        let at = self.at;
         if self.here() != b'"' {
             return None;
         }
-        let start = self.at + 1;
-        let end = self.find(start, |c| matches!(c, b'"' | b'\\' | b'\n' | b'\t' | b'\r'));
+        let end = self.string_end(at + 1);
         self.at = end + 1;
         match self.byte(end) {
-            b'"' => self.slice(start, end),
+            b'"' => self.tape.push(Kind::Quoted, at, end - at - 1),
             b'\\' => {
                 self.at = end;
-                self.escaped(self.text.get(start..end)?.to_owned()).map(Cow::Owned)
+                let text = self.escaped(self.text.get(at + 1..end)?.to_owned())?;
+                self.tape.push_owned(Kind::Quoted, u32::try_from(at).ok()?, Cow::Owned(text))
             }
             _ => None,
         }
     }
 
-    /// The rest of a string from its first backslash on. `\u` is the full reader's.
+    fn string_end(&self, from: usize) -> usize {
+        self.find(from, |c| matches!(c, b'"' | b'\\' | b'\n' | b'\t' | b'\r'))
+    }
+
+    /// The rest of a string from its first backslash on.
     fn escaped(&mut self, mut text: String) -> Option<String> {
         loop {
-            let end = self.find(self.at, |c| matches!(c, b'"' | b'\\' | b'\n' | b'\t' | b'\r'));
+            let end = self.string_end(self.at);
             text.push_str(self.text.get(self.at..end)?);
             self.at = end + 1;
             match self.byte(end) {

@@ -1,6 +1,11 @@
 use std::fmt::Write;
 
-use super::*;
+use super::super::Node;
+
+/// The tree of the fast reader.
+fn read(bytes: &[u8]) -> Option<Node<'_>> {
+    super::read(bytes)?.to_node()
+}
 
 /// The tree of the full reader, for one document.
 fn full(text: &str) -> Result<Node<'_>, String> {

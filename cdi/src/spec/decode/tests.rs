@@ -194,7 +194,10 @@ fn c18_a_key_twice() {
         top("cdiVersion: 0.5.0\ncdiVersion: 0.5.0"),
         "x.yaml:2:1: the key \"cdiVersion\" is there twice",
     );
-    bad(spec(br#"{"cdiVersion":"0.5.0","cdiVersion":"0.5.0"}"#), "is there twice");
+    bad(with_edits("0.5.0", "env: [A=1]\nenv: [B=1]"), "the key \"env\" is there twice");
+    let json = r#"{"cdiVersion":"0.5.0","kind":"v.com/c","devices":[{"name":"d","name":"d","containerEdits":{"env":["A=1"]}}]}"#;
+    bad(spec(json.as_bytes()), "x.yaml:1:63: device \"d\": the key \"name\" is there twice");
+    bad(top("cdiVersion: 0.6.0\nannotations:\n  a: b\n  a: c"), "the key \"a\" is there twice");
 }
 
 #[test]
