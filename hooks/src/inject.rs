@@ -41,8 +41,8 @@ pub struct Injector<'a> {
     /// What is wrong with the file, said when the settings are needed.
     broken: Option<SettingsError>,
     run_dir: RunDir,
-    /// Where records are as well, if the broken file says so.
-    salvaged: Option<RunDir>,
+    /// Where records may be as well, since the file that says it is broken.
+    other_run_dir: Option<RunDir>,
 }
 
 // === impl Injector ===
@@ -55,11 +55,16 @@ impl<'a> Injector<'a> {
             Err(error) => (Settings::default(), Some(error)),
         };
         let run_dir = RunDir::new(process.run_dir(&settings));
-        let salvaged = match broken {
+        let moved = match broken {
             Some(_) => Settings::salvage_run_dir(&process.settings).map(RunDir::new),
             None => None,
         };
-        let injector = Self { process, settings, broken, run_dir, salvaged };
+        // The log goes there only if it is a directory that we would trust otherwise.
+        let (run_dir, other_run_dir) = match moved {
+            Some(moved) if moved.is_trusted() => (moved, Some(run_dir)),
+            moved => (run_dir, moved),
+        };
+        let injector = Self { process, settings, broken, run_dir, other_run_dir };
         if let Some(error) = &injector.broken {
             let code = error.code();
             injector.note(&format!("{code}: {}; going on without it", log::chain(error)));
@@ -99,7 +104,7 @@ impl<'a> Injector<'a> {
             handler: self.settings.handlers.get(handler),
             settings: &self.process.settings,
             run_dir: &self.run_dir,
-            salvaged: self.salvaged.as_ref(),
+            other_run_dir: self.other_run_dir.as_ref(),
         };
         if !request::may_request(bytes, &rules)? {
             return Ok(Cow::Borrowed(bytes));

@@ -62,8 +62,8 @@ pub struct Rules<'a> {
     pub settings: &'a Path,
     /// The records.
     pub run_dir: &'a RunDir,
-    /// Where records are as well, if broken settings say so.
-    pub salvaged: Option<&'a RunDir>,
+    /// Where records may be as well, when the settings that say it are broken.
+    pub other_run_dir: Option<&'a RunDir>,
 }
 
 // === impl Rules ===
@@ -137,7 +137,7 @@ impl Rules<'_> {
     }
 
     fn run_dirs(&self) -> impl Iterator<Item = &RunDir> {
-        [Some(self.run_dir), self.salvaged].into_iter().flatten()
+        [Some(self.run_dir), self.other_run_dir].into_iter().flatten()
     }
 
     /// What looks like a request, whoever the engine is.

@@ -93,7 +93,7 @@ impl Host {
             handler: self.settings.handlers.get(handler),
             settings: Path::new("/c.toml"),
             run_dir: &self.run,
-            salvaged: None,
+            other_run_dir: None,
         };
         let parsed = Config::parse(&bytes).unwrap();
         let found = rules.request(&parsed, None).map_err(|error| log::chain(&error));

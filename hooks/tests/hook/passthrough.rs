@@ -62,13 +62,16 @@ fn open_files_and_odd_arguments_survive() {
 fn a_broken_configuration_stops_nobody_who_needs_none() {
     // The built-in candidates are those of this machine, so the call may fail in the runtime, but
     // never for the configuration.
-    for broken in ["run_dri = '/x'", "\u{0}", "handlers = 7", "runtimes = ['runc']"] {
+    for broken in ["run_dri = '/x'", "\u{0}", "handlers = 7", "log = 'x'", "= ["] {
         let host = Host::new("");
-        host.write("config.toml", broken);
+        // The log goes where the file seems to say, so this test touches nothing of the machine.
+        host.write("config.toml", &host.settings(broken));
         for line in ["--version", "state nonexistent-divvy-test"] {
             let outcome = host.shim(line);
             assert!(!outcome.stderr.contains("config.toml"), "{broken}: {}", outcome.stderr);
         }
+        let log = host.read("run/hook.log");
+        assert!(log.contains(" CONFIG: configuration ") && log.contains("config.toml"), "{log}");
     }
 }
 

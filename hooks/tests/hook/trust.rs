@@ -80,14 +80,30 @@ fn a_handler_that_is_not_declared_takes_no_request() {
 #[test]
 fn a_broken_configuration_is_closed_for_requests() {
     let host = Host::new("");
-    host.write("config.toml", "[handlers.divvy-runtime]\nengine = 'ctr'\nanotations = true\n");
+    let broken = host.settings("[handlers.divvy-runtime]\nengine = 'ctr'\nanotations = true\n");
+    host.write("config.toml", &broken);
     let config = host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
     let line = host.shim(LINE).error("CONFIG").to_owned();
     assert!(
-        line.contains("config.toml:3: handlers.divvy-runtime.anotations: unknown key"),
+        line.contains("config.toml:6: handlers.divvy-runtime.anotations: unknown key"),
         "{line}"
     );
     assert_eq!(host.read("bundle/config.json"), config);
+}
+
+/// Where the records are, a broken file may still say; a pod that has one must not start without
+/// its devices.
+#[test]
+fn a_broken_configuration_hides_no_record() {
+    let host = Host::new("");
+    host.prepare_pod("p-1");
+    for broken in ["[handlers.divvy-runtime]\nengine = 'crii'", "= ["] {
+        host.write("config.toml", &host.settings(broken));
+        let config = host.bundle("containerd", |_| {});
+        let line = host.shim(LINE).error("CONFIG").to_owned();
+        assert!(line.contains("the record of container \"main\" of pod ml/train"), "{line}");
+        assert_eq!(host.read("bundle/config.json"), config);
+    }
 }
 
 #[test]
