@@ -215,7 +215,7 @@ fn read_open(
     }
     loop {
         // A size of 0 may be a file of /proc: then, and when the file grew, read to the end.
-        bytes.reserve(size.saturating_sub(bytes.len()).max(1));
+        bytes.reserve(size.saturating_sub(bytes.len()).max(64));
         let got = retry_on_intr(|| rustix::io::read(fd, rustix::buffer::spare_capacity(bytes)))
             .map_err(io)?;
         if bytes.len() > max {
