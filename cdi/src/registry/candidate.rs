@@ -54,13 +54,12 @@ impl<'n> Wanted<'n> {
     /// What `bytes` say, which are the `whole` file or its beginning.
     pub(crate) fn judge(&self, bytes: &[u8], whole: bool) -> Verdict {
         let declared = declared_kind(bytes);
-        let same = |kind: &&Kind<'_>| declared.is_none_or(|text| text == kind.kind.as_bytes());
-        let kinds: Vec<&Kind<'_>> = self.kinds.iter().filter(same).collect();
-        if kinds.is_empty() {
+        let is_of_file = |kind: &Kind<'_>| declared.is_none_or(|text| text == kind.kind.as_bytes());
+        if !self.kinds.iter().any(is_of_file) {
             Verdict::Foreign
         } else if !whole {
             Verdict::ReadOn
-        } else if self.may_define(bytes, &kinds) {
+        } else if self.may_define(bytes, is_of_file) {
             Verdict::Candidate
         } else {
             Verdict::Foreign
@@ -68,14 +67,16 @@ impl<'n> Wanted<'n> {
     }
 
     /// True unless the value of every key `name` is known to be another one.
-    fn may_define(&self, bytes: &[u8], kinds: &[&Kind<'_>]) -> bool {
+    fn may_define(&self, bytes: &[u8], is_of_file: impl Fn(&Kind<'_>) -> bool) -> bool {
         // Escapes and aliases can write a key or a name without its letters. Nothing else can: an
         // unquoted number or truth value counts by its spelling.
         if memchr2(b'\\', b'*', bytes).is_some() {
             return true;
         }
-        let is_wanted =
-            |name: &[u8]| kinds.iter().any(|kind| kind.devices.binary_search(&name).is_ok());
+        let is_wanted = |name: &[u8]| {
+            let mut kinds = self.kinds.iter().filter(|kind| is_of_file(kind));
+            kinds.any(|kind| kind.devices.binary_search(&name).is_ok())
+        };
         self.key.find_iter(bytes).any(|at| {
             match value_of_key(bytes.get(at + 4..).unwrap_or_default()) {
                 Value::NoKey => false,
@@ -148,10 +149,11 @@ fn kind_of_flow(mut rest: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// A string in double quotes, without escapes and line breaks, and what follows it.
+/// A string in double quotes, without escapes, and what follows it. A line break in it makes it no
+/// kind and no version, whatever a parser puts in its place.
 fn flow_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = bytes.trim_ascii_start().strip_prefix(b"\"")?;
-    let end = text.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'\n' | b'\r'))?;
+    let end = memchr2(b'"', b'\\', text)?;
     let (value, after) = text.split_at_checked(end)?;
     Some((value, after.strip_prefix(b"\"")?))
 }

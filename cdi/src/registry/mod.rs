@@ -14,7 +14,7 @@ use std::{
 };
 
 pub(crate) use candidate::{Verdict, Wanted};
-pub(crate) use walk::{Listed, walk};
+pub(crate) use walk::{Listed, Order, walk};
 
 use crate::{
     file::{self, FileError, MAX_SPEC_BYTES, Trust},
@@ -129,7 +129,8 @@ impl Registry {
             rejected: Vec::new(),
         };
         let mut buffer = Vec::new();
-        registry.directories = walk(dirs, trust, |file| registry.read(file, trust, &mut buffer));
+        registry.directories =
+            walk(dirs, trust, Order::Sorted, |file| registry.read(file, trust, &mut buffer));
         for Directory { path, state } in &registry.directories {
             if let State::Refused(code, why) = state {
                 registry.problems.push(problem(path.clone(), code, why.clone()));

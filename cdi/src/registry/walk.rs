@@ -40,11 +40,22 @@ struct Open<'d> {
     id: (u64, u64),
 }
 
+/// The order in which the files of one directory come. Which definition counts does not depend on
+/// it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Of their names, for people.
+    Sorted,
+    /// As the directory lists them: sorting a thousand names costs more than looking at the files.
+    Listed,
+}
+
 /// Shows every spec file of `dirs` to `visit`, lowest priority first, and says what became of each
 /// directory. One that is named twice counts at its last place.
 pub(crate) fn walk(
     dirs: &[PathBuf],
     trust: &Trust,
+    order: Order,
     mut visit: impl FnMut(&Listed<'_>),
 ) -> Vec<Directory> {
     let opened: Vec<_> = dirs.iter().map(|path| open(path, trust)).collect();
@@ -57,7 +68,7 @@ pub(crate) fn walk(
                 let mut later = opened.iter().skip(priority + 1).flatten();
                 match later.find(|other| other.id == dir.id) {
                     Some(same) => State::Same(same.path.to_owned()),
-                    None => read(dir, priority, &mut buffer, &mut visit),
+                    None => read(dir, priority, order, &mut buffer, &mut visit),
                 }
             }
         };
@@ -87,6 +98,7 @@ fn open<'d>(path: &'d Path, trust: &Trust) -> Result<Open<'d>, State> {
 fn read(
     dir: &Open<'_>,
     priority: usize,
+    order: Order,
     buffer: &mut Vec<MaybeUninit<u8>>,
     visit: &mut impl FnMut(&Listed<'_>),
 ) -> State {
@@ -95,7 +107,7 @@ fn read(
         Err(error) => return State::Refused("UNREADABLE", errno::words(&error)),
     };
     let mut files = 0;
-    for (name, kind) in names.sorted() {
+    for (name, kind) in names.in_order(order) {
         if kind != FileType::Directory {
             files += 1;
             let fd = dir.fd.as_fd();
@@ -131,13 +143,15 @@ impl Names {
         Ok(names)
     }
 
-    fn sorted(&self) -> Vec<(&CStr, FileType)> {
+    fn in_order(&self, order: Order) -> Vec<(&CStr, FileType)> {
         let of = |&(start, end, kind): &(usize, usize, FileType)| {
             let bytes = self.bytes.get(start..end).unwrap_or_default();
             CStr::from_bytes_with_nul(bytes).ok().map(|name| (name, kind))
         };
         let mut names: Vec<_> = self.list.iter().filter_map(of).collect();
-        names.sort_unstable_by_key(|(name, _)| *name);
+        if order == Order::Sorted {
+            names.sort_unstable_by_key(|(name, _)| *name);
+        }
         names
     }
 }

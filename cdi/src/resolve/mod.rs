@@ -14,7 +14,7 @@ pub use unresolved::{Missing, Unresolved, Why};
 use crate::{
     file::{self, MAX_SPEC_BYTES, Trust},
     name::QualifiedName,
-    registry::{self, Found, Listed, Place, Registry, SpecFile, Verdict, Wanted},
+    registry::{self, Found, Listed, Order, Place, Registry, SpecFile, Verdict, Wanted},
     spec::{self, ContainerEdits},
 };
 
@@ -120,7 +120,7 @@ fn quick(dirs: &[PathBuf], names: &[QualifiedName], trust: &Trust) -> Option<Res
     let wanted = Wanted::new(names);
     let mut specs: Vec<SpecFile> = Vec::new();
     let mut buffer = Vec::new();
-    registry::walk(dirs, trust, |listed| {
+    registry::walk(dirs, trust, Order::Listed, |listed| {
         specs.extend(read_candidate(listed, &wanted, trust, &mut buffer));
     });
     take(&mut specs, names)
