@@ -1,5 +1,7 @@
 //! Every call on the GPUs goes wrong once: what is left is the claim, whole, or nothing.
 
+mod random;
+
 use std::{cell::Cell, fs, path::Path};
 
 use divvy_hook::record::{Origin, RunDir};
