@@ -50,6 +50,9 @@ EOF
       tar -x --keep-directory-symlink -C "$work/root" --exclude='./usr/share/doc/*' --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*'
   done
   dress "$work/root"
+  for deb in containerd runc crun podman; do
+    dpkg-deb -W --showformat='${Package} ${Version}\n' "$work/archives/${deb}"_*.deb
+  done | sed 's/[+~-].*//' >"$work/root/versions"
   rm -rf "${root:?}"
   mv "$work/root" "$root"
   rm -rf "$work"
@@ -86,4 +89,7 @@ if ! [ -e "$cache/ready" ]; then
   : >"$cache/ready"
 fi
 (cd "$here/tests/engines/cri" && CGO_ENABLED=0 "$here/scripts/go.sh" build -trimpath -o "$cache/cri" .)
+touch "$cache/ready"
+# What another version of this file has left, and nobody has used for a week.
+find "$(dirname "$cache")" -maxdepth 2 -path '*/engines-*/ready' -mtime +7 -printf '%h\0' | xargs -0r rm -rf
 echo "$cache"

@@ -71,6 +71,13 @@ impl Fixture {
         Ok(fixture)
     }
 
+    /// The engines' versions, as their packages say: for the reader of a log.
+    pub fn versions(&self) -> String {
+        let of = |end: &str| fs::read_to_string(self.engines.join(end).join("versions"));
+        let of = |end| of(end).unwrap_or_default().trim_end().replace('\n', ", ");
+        format!("{}; {}", of("old"), of("new"))
+    }
+
     /// Writes an OCI layout and packs it.
     fn build(&self, image: &Image<'_>) -> Result<()> {
         let layout = self.dir.path().join("layout");

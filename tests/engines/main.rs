@@ -82,14 +82,23 @@ fn tests() -> ExitCode {
             .collect();
     let trials = tests.into_iter().map(|test| trial(test, &fixture, &skips)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    let skips = skips.lock().expect("no test panics while it holds this");
-    for (name, reason) in skips.iter() {
+    for (name, reason) in skips.lock().expect("no test panics while it holds this").iter() {
         println!("SKIPPED {name}: {reason}");
+    }
+    let left = sandbox::cgroup::left().unwrap_or_else(|error| vec![format!("{error:#}")]);
+    for cgroup in &left {
+        println!("LEFT BEHIND {cgroup}");
+    }
+    if let Ok(fixture) = fixture.as_ref() {
+        println!("engines: {}", fixture.versions());
     }
     println!(
         "engines: {} passed, {} failed, {} skipped",
         conclusion.num_passed, conclusion.num_failed, conclusion.num_ignored
     );
+    if !left.is_empty() {
+        return ExitCode::FAILURE;
+    }
     conclusion.exit_code()
 }
 

@@ -160,6 +160,20 @@ pub fn sweep() -> Result<()> {
     Ok(())
 }
 
+/// What this process has not removed.
+pub fn left() -> Result<Vec<String>> {
+    let ours = format!("{PREFIX}{}-", std::process::id());
+    let mut left = Vec::new();
+    for hierarchy in hierarchies()? {
+        for entry in fs::read_dir(&hierarchy.at)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&ours) {
+                left.push(entry.path().display().to_string());
+            }
+        }
+    }
+    Ok(left)
+}
+
 fn remove_tree(dir: &Path) -> Result<()> {
     if !dir.exists() {
         return Ok(());
