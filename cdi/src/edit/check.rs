@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{EditError, EditErrorKind};
+use super::{EditError, EditErrorKind, index::Index};
 use crate::{
     errno,
     host::Host,
@@ -13,19 +13,25 @@ use crate::{
 /// Every mount source and hook of `resolution` that `host` does not have. Only absolute paths:
 /// others are no paths of this host (`tmpfs`).
 pub fn missing_paths(resolution: &Resolution, host: &dyn Host) -> Vec<EditError> {
-    missing(resolution, host).collect()
+    missing(resolution, host, usize::MAX)
 }
 
 pub(super) fn first_missing_path(resolution: &Resolution, host: &dyn Host) -> Option<EditError> {
-    missing(resolution, host).next()
+    missing(resolution, host, 1).pop()
 }
 
-fn missing(resolution: &Resolution, host: &dyn Host) -> impl Iterator<Item = EditError> {
-    resolution.parts.iter().flat_map(move |part| {
-        let mounts = part.edits.mounts.iter().filter_map(move |m| mount(part, m, host));
-        let hooks = part.edits.hooks.iter().filter_map(move |h| hook(part, h, host));
-        mounts.chain(hooks)
-    })
+fn missing(resolution: &Resolution, host: &dyn Host, most: usize) -> Vec<EditError> {
+    let mut missing = Vec::new();
+    // Claims of one driver repeat the same mounts: each is looked at once.
+    let mut sources = Index::default();
+    for part in &resolution.parts {
+        let mounts = part.edits.mounts.iter();
+        let mounts = mounts.filter(|mount| sources.is_new(mount.host_path.as_str().into()));
+        missing.extend(mounts.filter_map(|m| mount(part, m, host)).take(most - missing.len()));
+        let hooks = part.edits.hooks.iter();
+        missing.extend(hooks.filter_map(|h| hook(part, h, host)).take(most - missing.len()));
+    }
+    missing
 }
 
 fn mount(part: &Part, mount: &Mount, host: &dyn Host) -> Option<EditError> {

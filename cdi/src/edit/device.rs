@@ -46,6 +46,13 @@ struct OciDevice<'a> {
     gid: Option<u32>,
 }
 
+/// A host whose nodes are looked at once an edit: claims of one driver repeat the same ones.
+struct LookedAt<'h, 'a> {
+    host: &'h dyn Host,
+    index: Index<'a>,
+    nodes: Vec<Option<Node>>,
+}
+
 /// Applies the device nodes of `resolution`. Where the runtime cannot make nodes, the mounts that
 /// stand for them are returned.
 pub(super) fn apply<'a>(
@@ -57,9 +64,10 @@ pub(super) fn apply<'a>(
     let mut nodes = Vec::new();
     let mut rules = Vec::new();
     let users = Users::of(draft.config, options.rootless);
+    let mut looked_at = LookedAt { host, index: Index::default(), nodes: Vec::new() };
     for part in &resolution.parts {
         for spec in &part.edits.device_nodes {
-            let (node, on_host) = look(draft, spec, &part.origin, host)?;
+            let (node, on_host) = look(draft, spec, &part.origin, &mut looked_at)?;
             if let Some(users) = &users {
                 users.check(spec, on_host, &part.origin)?;
             }
@@ -82,7 +90,7 @@ fn look<'a>(
     draft: &Draft<'_, 'a>,
     spec: &'a DeviceNode,
     origin: &'a Origin,
-    host: &dyn Host,
+    host: &mut LookedAt<'_, 'a>,
 ) -> Result<(Wanted<'a>, Option<Node>), EditError> {
     let path = Path::new(spec.host_path());
     let fail = |kind| Err(EditError::new(origin, kind));
@@ -92,7 +100,7 @@ fn look<'a>(
         let (major, minor) = (spec.major, spec.minor);
         return fail(EditErrorKind::DeviceNumber { path: path.to_owned(), major, minor });
     }
-    let on_host = match host.node(path) {
+    let on_host = match host.node(spec.host_path()) {
         Ok(Some(node)) => Some(node),
         Ok(None) => return fail(gone("not a device node".to_owned())),
         // A spec that says type and numbers needs no node on the host, as in Go.
@@ -226,6 +234,21 @@ fn bind<'a>(node: &Wanted<'a>) -> mount::Wanted<'a> {
         source: node.spec.host_path(),
         kind: Some("bind"),
         options: vec!["bind", "nosuid", "noexec"],
+    }
+}
+
+// === impl LookedAt ===
+
+impl<'a> LookedAt<'_, 'a> {
+    /// [`Host::node`].
+    fn node(&mut self, path: &'a str) -> io::Result<Option<Node>> {
+        if let Some(node) = self.index.get(path).and_then(|number| self.nodes.get(number)) {
+            return Ok(*node);
+        }
+        let node = self.host.node(Path::new(path))?;
+        self.index.number(path.into());
+        self.nodes.push(node);
+        Ok(node)
     }
 }
 
