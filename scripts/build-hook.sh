@@ -6,7 +6,9 @@ cd "$(dirname "$0")/.."
 target="$(uname -m)-unknown-linux-musl"
 # No position independence: a one-shot root process gains nothing from it and pays for relocations.
 # SHA-256 without CPU detection: each CPUID traps in a virtual machine, and a spec is a few KB.
-flags=$(printf '%s\037' -C relocation-model=static -C target-feature=+crt-static --cfg 'sha2_backend="soft"')
+# No unwind tables: a panic aborts.
+flags=$(printf '%s\037' -C relocation-model=static -C target-feature=+crt-static -C force-unwind-tables=no \
+  --cfg 'sha2_backend="soft"')
 if ! rustup target list --installed | grep -qx "$target" && ! rustup -q target add "$target" >/dev/null 2>&1; then
   target="$(uname -m)-unknown-linux-gnu"
   echo "build-hook: no musl target here, linking statically against glibc" >&2
