@@ -8,7 +8,7 @@ use std::{
 
 use divvy_cdi::{edit::EditError, file::FileError, oci::ConfigError, resolve::Unresolved};
 
-use crate::{record::RecordError, settings::SettingsError};
+use crate::{log, record::RecordError, settings::SettingsError};
 
 /// Why a container does not start.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum HookError {
         sign: String,
     },
     /// The config of the bundle is not there or cannot be read.
-    #[error("BUNDLE: the container's config ({from})")]
+    #[error("BUNDLE: the container's config, from {from}")]
     Bundle {
         /// How its place was found.
         from: &'static str,
@@ -101,7 +101,7 @@ pub enum HookError {
         what: String,
     },
     /// A record cannot be read.
-    #[error("{}: {source}", .source.code())]
+    #[error("{}", .source.code())]
     Record {
         /// What is wrong.
         #[from]
@@ -119,7 +119,7 @@ pub enum HookError {
     },
     /// The spec file is another than the record says.
     #[error(
-        "SPEC-CHANGED: {} changed since {what} was prepared (recorded {recorded}, found {found}): \
+        "SPEC-CHANGED: {} changed since {what} was prepared (recorded {recorded}…, found {found}…): \
          prepare it again",
         .path.display()
     )]
@@ -128,9 +128,9 @@ pub enum HookError {
         path: PathBuf,
         /// The pod or claim.
         what: String,
-        /// The digest in the record.
+        /// The beginning of the digest in the record.
         recorded: String,
-        /// The digest of the file.
+        /// That of the file.
         found: String,
     },
     /// A device name leads to nothing.
@@ -189,6 +189,15 @@ pub enum HookError {
 // === impl HookError ===
 
 impl HookError {
+    /// What the engine and the administrator are told: one line, with all that led to it.
+    pub fn line(&self) -> String {
+        let mut line = format!("divvy: {}", log::chain(self));
+        if line.starts_with("divvy: UNTRUSTED: ") {
+            line.push_str("; make it root's, writable by nobody else (chown root, chmod go-w)");
+        }
+        log::one_line(&line)
+    }
+
     pub(crate) fn config_invalid(path: &Path, source: ConfigError) -> Self {
         Self::ConfigInvalid { path: path.to_owned(), source }
     }

@@ -162,7 +162,8 @@ fn of_record(prepared: &Prepared, trust: &Trust) -> Result<Resolution, HookError
     })?;
     let found = record::digest(&bytes);
     if found != *digest {
-        let (path, what, recorded) = (path.clone(), what.clone(), digest.clone());
+        let [recorded, found] = [digest, &found].map(|digest| digest.chars().take(19).collect());
+        let (path, what) = (path.clone(), what.clone());
         return Err(HookError::SpecChanged { path, what, recorded, found });
     }
     Ok(resolve::from_spec(path, &bytes, names)?)

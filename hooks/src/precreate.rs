@@ -39,7 +39,7 @@ pub fn run(process: &Process, input: impl Read, output: impl Write) -> bool {
     match filter(&mut injector, input, output) {
         Ok(()) => true,
         Err(error) => {
-            let line = log::one_line(&format!("divvy: {}", log::chain(&error)));
+            let line = error.line();
             injector.note(&format!("{HANDLER}: {line}"));
             log::tell_person(&line);
             false
@@ -57,7 +57,7 @@ fn filter(
     let edited = match injector.inject(HANDLER, path, &bytes) {
         Ok(edited) => edited,
         Err(error) => {
-            let line = log::one_line(&format!("divvy: {}", log::chain(&error)));
+            let line = error.line();
             let failing = failing(injector, path, &bytes, &line)?;
             injector.note(&format!("{HANDLER}: {line}"));
             // podman shows this one only in its debug log.

@@ -32,7 +32,7 @@ pub fn run(process: &Process, handler: &str, input: impl Read) -> bool {
     match verify(&mut injector, handler, input) {
         Ok(()) => true,
         Err(error) => {
-            let line = log::one_line(&format!("divvy: {}", log::chain(&error)));
+            let line = error.line();
             injector.note(&format!("verify: {line}"));
             log::tell_person(&line);
             false

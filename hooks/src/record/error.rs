@@ -11,7 +11,7 @@ pub enum RecordError {
     #[error(transparent)]
     File(#[from] FileError),
     /// Not a record.
-    #[error("record {} is no valid record: {why}", .path.display())]
+    #[error("record {} is no valid record: {why}; prepare the claim again", .path.display())]
     Invalid {
         /// The record.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum RecordError {
         found: u32,
     },
     /// The record is about another object than its place says.
-    #[error("record {} has {what} {found:?}, but stands in the place of {wanted:?}", .path.display())]
+    #[error("record {} has {what} {found:?}, but stands in the place of {wanted:?}; prepare the claim again", .path.display())]
     Misplaced {
         /// The record.
         path: PathBuf,

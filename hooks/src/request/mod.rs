@@ -129,8 +129,8 @@ impl Rules<'_> {
             None if handler.require_record => Err(HookError::NotPrepared {
                 what: pod.to_string(),
                 path: self.run_dir.pod_path(&pod.uid),
-                advice: "the kubelet tries again; look at the claims of the pod, and whether \
-                         divvy's node plugin runs",
+                advice: "the kubelet tries again; look whether the pod has claims and divvy's node \
+                         plugin runs",
             }),
             None => Ok(()),
         }

@@ -32,7 +32,7 @@ pub fn run(process: &Process, handler: &str, args: &[OsString]) {
         Ok(()) => runtime::become_runtime(&injector, handler, args),
         Err(error) => error,
     };
-    let line = log::one_line(&format!("divvy: {}", log::chain(&error)));
+    let line = error.line();
     let id = call.id.unwrap_or_default().to_string_lossy();
     injector.note(&format!("{handler} {id}: {line}"));
     log::tell_engine(&call, &line);
@@ -49,7 +49,7 @@ fn create(injector: &mut Injector<'_>, handler: &str, call: &Call<'_>) -> Result
     }
 }
 
-const WORKING_DIR: &str = "no --bundle, so the working directory";
+const WORKING_DIR: &str = "the working directory, since there is no --bundle";
 
 /// The config of a bundle is the engine's, whoever owns it.
 pub(crate) fn read_config(path: &Path, from: &'static str) -> Result<Vec<u8>, HookError> {
