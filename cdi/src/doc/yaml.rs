@@ -2,15 +2,18 @@
 //!
 //! On top of the grammar it bounds what a small file can cost: depth, and what aliases expand to.
 
+mod offsets;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
 };
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, Tag};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::{DocError, Entry, MAX_DEPTH, Node, Value, duplicate, position, scalar};
 use crate::problem::quoted;
+use offsets::Offsets;
 
 /// What all anchors and aliases of a file together may hold, in bytes of memory, about.
 const MAX_EXPANSION: usize = 16 << 20;
@@ -52,15 +55,6 @@ fn check_characters(bytes: &[u8]) -> Result<&str, DocError> {
     }
 }
 
-/// Byte offsets of the parser's character indexes.
-struct Offsets<'a> {
-    text: &'a str,
-    /// Bytes before `text` in the file.
-    shift: usize,
-    /// The offset of each [`Self::STRIDE`]th character; empty when all are one byte.
-    marks: Vec<usize>,
-}
-
 struct Builder<'a> {
     bytes: &'a [u8],
     offsets: Offsets<'a>,
@@ -88,38 +82,6 @@ struct Key<'a> {
     text: Cow<'a, str>,
     /// An unquoted `<<`.
     merges: bool,
-}
-
-// === impl Offsets ===
-
-impl<'a> Offsets<'a> {
-    const STRIDE: usize = 256;
-
-    fn new(text: &'a str, shift: usize) -> Self {
-        let marks = if text.is_ascii() {
-            Vec::new()
-        } else {
-            text.char_indices().step_by(Self::STRIDE).map(|(at, _)| at).collect()
-        };
-        Self { text, shift, marks }
-    }
-
-    fn is_end(&self, mark: &Marker) -> bool {
-        self.byte(mark) as usize == self.text.len() + self.shift
-    }
-
-    fn byte(&self, mark: &Marker) -> u32 {
-        let at = if self.marks.is_empty() {
-            mark.index()
-        } else {
-            let start = self.marks.get(mark.index() / Self::STRIDE);
-            let start = start.copied().unwrap_or(self.text.len());
-            let mut after = self.text.get(start..).unwrap_or_default().char_indices();
-            let within = after.nth(mark.index() % Self::STRIDE);
-            within.map_or(self.text.len(), |(at, _)| start + at)
-        };
-        u32::try_from(at.min(self.text.len()) + self.shift).unwrap_or(u32::MAX)
-    }
 }
 
 // === impl Builder ===

@@ -7,7 +7,7 @@ use std::{
 
 use divvy_cdi::file::{self, Durability, FileError, Trust};
 use rustix::{
-    fs::{self, AtFlags, CWD, Mode},
+    fs::{self, Mode},
     io::Errno,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -92,43 +92,6 @@ impl RunDir {
     /// Every variant of [`RecordError`].
     pub fn claim(&self, uid: &str) -> Result<Option<ClaimRecord>, RecordError> {
         self.read(uid)
-    }
-
-    /// The record of a claim that was prepared by hand on this host. A claim of the API is never
-    /// found: the name only points at a record, and the record decides.
-    ///
-    /// # Errors
-    /// Every variant of [`RecordError`].
-    pub fn local_claim(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<ClaimRecord>, RecordError> {
-        check_name("namespace", namespace)?;
-        check_name("name", name)?;
-        let (local, of_namespace) = (self.path.join("local"), self.local(namespace));
-        for dir in [&self.path, &local, &of_namespace] {
-            if !self.trusted(dir)? {
-                return Ok(None);
-            }
-        }
-        let link = of_namespace.join(name);
-        let Some(uid) = link_uid(&link)? else { return Ok(None) };
-        let Some(claim) = self.claim(&uid)? else { return Ok(None) };
-        let misplaced = |what, found: &str, wanted: &str| {
-            let (found, wanted) = (found.to_owned(), wanted.to_owned());
-            Err(RecordError::Misplaced { path: self.claim_path(&uid), what, found, wanted })
-        };
-        if claim.origin != Origin::Local {
-            return misplaced("origin", "api", "local");
-        }
-        if claim.namespace != namespace {
-            return misplaced("namespace", &claim.namespace, namespace);
-        }
-        if claim.name != name {
-            return misplaced("name", &claim.name, name);
-        }
-        Ok(Some(claim))
     }
 
     /// The records of all claims in the order of their file names; a bad one hides no other.
@@ -251,40 +214,8 @@ impl RunDir {
         Ok(path)
     }
 
-    fn local(&self, namespace: &str) -> PathBuf {
-        self.path.join("local").join(namespace)
-    }
-
-    /// Makes the claim reachable by its name, in one step.
-    fn link(&self, claim: &ClaimRecord) -> Result<(), RecordError> {
-        let dir = self.local(&claim.namespace);
-        self.make_dir(&self.path.join("local"))?;
-        self.make_dir(&dir)?;
-        let temporary = dir.join(format!(".divvy-{}.tmp", std::process::id()));
-        let link = dir.join(&claim.name);
-        file::remove(&temporary, Durability::Volatile)?;
-        fs::symlink(format!("../../claims/{}.json", claim.uid), &temporary)
-            .and_then(|()| fs::rename(&temporary, &link))
-            .map_err(|errno| failed(&link, "write", errno))?;
-        Ok(())
-    }
-
-    /// Takes away each name of the claim, whatever its record says: it may be unreadable.
-    fn unlink(&self, uid: &str) -> Result<(), RecordError> {
-        for namespace in list(&self.path.join("local"))? {
-            for link in list(&namespace)? {
-                if link_uid(&link).ok().flatten().as_deref() == Some(uid) {
-                    file::remove(&link, Durability::Volatile)?;
-                }
-            }
-            // Fails while it holds other names.
-            let _empty = fs::unlinkat(CWD, &namespace, AtFlags::REMOVEDIR);
-        }
-        Ok(())
-    }
-
     /// False when there is no such directory.
-    fn trusted(&self, dir: &Path) -> Result<bool, RecordError> {
+    pub(super) fn trusted(&self, dir: &Path) -> Result<bool, RecordError> {
         let stat = match fs::stat(dir) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(false),
@@ -298,7 +229,7 @@ impl RunDir {
 
     /// Creates a directory below the run directory, and that one, with mode 0755 whatever the
     /// umask is.
-    fn make_dir(&self, dir: &Path) -> Result<(), RecordError> {
+    pub(super) fn make_dir(&self, dir: &Path) -> Result<(), RecordError> {
         for dir in [&self.path, dir] {
             match make(dir) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -352,28 +283,7 @@ fn decode<R: Record>(path: &Path, bytes: &[u8]) -> Result<R, RecordError> {
     }
 }
 
-/// The claim that a name points at; none when there is no such name.
-fn link_uid(link: &Path) -> Result<Option<String>, RecordError> {
-    let target = match fs::readlink(link, Vec::new()) {
-        Ok(target) => target.to_string_lossy().into_owned(),
-        Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::INVAL) => {
-            let why = "not a link to a record".to_owned();
-            return Err(RecordError::Invalid { path: link.to_owned(), why });
-        }
-        Err(errno) => return Err(failed(link, "read", errno)),
-    };
-    let uid = target.strip_prefix("../../claims/").and_then(|name| name.strip_suffix(".json"));
-    match uid {
-        Some(uid) if check_name("claim UID", uid).is_ok() => Ok(Some(uid.to_owned())),
-        _ => {
-            let why = format!("a link to {target:?}, not to ../../claims/<uid>.json");
-            Err(RecordError::Invalid { path: link.to_owned(), why })
-        }
-    }
-}
-
-fn check_name(what: &'static str, value: &str) -> Result<(), RecordError> {
+pub(super) fn check_name(what: &'static str, value: &str) -> Result<(), RecordError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let starts = value.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     if starts && value.len() <= MAX_NAME && value.bytes().all(allowed) {
@@ -384,7 +294,7 @@ fn check_name(what: &'static str, value: &str) -> Result<(), RecordError> {
 }
 
 /// What stands in a directory; nothing when it is not there.
-fn list(dir: &Path) -> Result<Vec<PathBuf>, RecordError> {
+pub(super) fn list(dir: &Path) -> Result<Vec<PathBuf>, RecordError> {
     let io = |error: io::Error| {
         RecordError::File(FileError::Io { path: dir.to_owned(), doing: "read", source: error })
     };
@@ -413,7 +323,7 @@ fn make(dir: &Path) -> Result<(), Errno> {
     fs::chmod(dir, mode)
 }
 
-fn failed(path: &Path, doing: &'static str, errno: Errno) -> RecordError {
+pub(super) fn failed(path: &Path, doing: &'static str, errno: Errno) -> RecordError {
     FileError::Io { path: path.to_owned(), doing, source: errno.into() }.into()
 }
 

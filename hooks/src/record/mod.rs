@@ -13,6 +13,7 @@
 mod digest;
 mod dir;
 mod error;
+mod local;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
