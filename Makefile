@@ -22,7 +22,6 @@ test-unit: hook
 	cargo test --locked --workspace
 
 test-engines: hook
-	./scripts/engines.sh
 	cargo test --quiet --locked --test engines
 
 bench: hook

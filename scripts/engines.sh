@@ -17,8 +17,9 @@ die() { say "$*"; exit 3; } # 3: not on this machine
 
 # The Debian mirror that this machine's own apt sources name.
 mirror() {
-  cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null |
-    sed -nE 's/^URIs: *([^ ]+debian\/?)( .*)?$/\1/p; s/^deb (\[[^]]*\] )?([^ ]+debian\/?) .*/\2/p' | head -n1
+  sed -nE 's/^URIs: *([^ ]+).*/\1/p; s/^deb (\[[^]]*\] )?([^ ]+) .*/\2/p' \
+    /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list /etc/apt/sources.list.d/debian.list 2>/dev/null |
+    grep -v security | head -n1
 }
 
 # unpack SUITE ROOT: the packages with all that they depend on. apt solves that against an empty status file, so that
@@ -79,6 +80,7 @@ command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || die "this mac
 mkdir -p "$(dirname "$cache")"
 exec 9>"$cache.lock"
 flock 9
+trap 'rm -rf "$cache".??????' EXIT # what a failure leaves of unpack's work
 if ! [ -e "$cache/ready" ]; then
   mkdir -p "$cache"
   say "unpacking container engines into $cache"

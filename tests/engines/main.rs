@@ -30,7 +30,7 @@ mod hook;
 mod podman;
 mod sandbox;
 
-use fixture::Fixture;
+use fixture::{Fixture, Missing};
 
 /// A test: its name, the cgroup views it needs, and what it does.
 pub struct Test {
@@ -70,10 +70,10 @@ fn main() -> ExitCode {
 
 fn tests() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // One after the other by default: engines are quick, and a busy machine is not what is tested.
-    arguments.test_threads = arguments.test_threads.or(Some(1));
+    // Two at a time by default: enough to fill the waits, and a crowded machine is not what is tested.
+    arguments.test_threads = arguments.test_threads.or(Some(2));
     let skips = Arc::new(Mutex::new(Vec::new()));
-    let fixture = if arguments.list { Err(String::new()) } else { prepare() };
+    let fixture = if arguments.list { Err(Missing::Here(String::new())) } else { prepare() };
     let fixture = Arc::new(fixture);
     let tests: Vec<Test> =
         [direct::tests(), cri::tests(), ctr::tests(), podman::tests(), crio::tests()]
@@ -103,19 +103,19 @@ fn tests() -> ExitCode {
 }
 
 /// What every test needs, or why this machine has none of it.
-fn prepare() -> Result<Fixture, String> {
+fn prepare() -> Result<Fixture, Missing> {
     if !nix::unistd::geteuid().is_root() {
-        return Err("only root can set up container engines".into());
+        return Err(Missing::Here("only root can set up container engines".into()));
     }
     if let Err(error) = sandbox::cgroup::sweep() {
         eprintln!("engines: {error:#}");
     }
-    Fixture::new(Path::new(env!("CARGO_MANIFEST_DIR"))).map_err(|error| format!("{error:#}"))
+    Fixture::new(Path::new(env!("CARGO_MANIFEST_DIR")))
 }
 
 type Skips = Arc<Mutex<Vec<(String, String)>>>;
 
-fn trial(test: Test, fixture: &Arc<Result<Fixture, String>>, skips: &Skips) -> Trial {
+fn trial(test: Test, fixture: &Arc<Result<Fixture, Missing>>, skips: &Skips) -> Trial {
     let (fixture, skips) = (fixture.clone(), skips.clone());
     let name = test.name.clone();
     Trial::ignorable_test(test.name, move || {
@@ -128,7 +128,8 @@ fn trial(test: Test, fixture: &Arc<Result<Fixture, String>>, skips: &Skips) -> T
         };
         let fixture = match fixture.as_ref() {
             Ok(fixture) => fixture,
-            Err(reason) => return skip(reason.clone()),
+            Err(Missing::Here(reason)) => return skip(reason.clone()),
+            Err(Missing::Broken(error)) => return Err(format!("{error:#}").into()),
         };
         for view in test.views {
             if let Some(reason) = view.missing().map_err(failed)? {
