@@ -1,5 +1,7 @@
 //! The rules of trust, engine by engine.
 
+mod spelling;
+
 use std::collections::BTreeMap;
 
 use serde_json::json;
@@ -87,7 +89,10 @@ impl Host {
 
     /// The request, or the error as it is shown; and that the quick look misses nothing.
     fn request(&self, handler: &str, config: &serde_json::Value) -> Result<Request, String> {
-        let bytes = serde_json::to_vec(config).unwrap();
+        self.request_of(handler, &serde_json::to_vec(config).unwrap())
+    }
+
+    fn request_of(&self, handler: &str, bytes: &[u8]) -> Result<Request, String> {
         let rules = Rules {
             name: handler,
             handler: self.settings.handlers.get(handler),
@@ -95,10 +100,10 @@ impl Host {
             run_dir: &self.run,
             other_run_dir: None,
         };
-        let parsed = Config::parse(&bytes).unwrap();
+        let parsed = Config::parse(bytes).unwrap();
         let found = rules.request(&parsed, None).map_err(|error| log::chain(&error));
         if found != Ok(Request::default()) {
-            assert!(may_request(&bytes, &rules).unwrap_or(true), "quick misses {found:?}");
+            assert!(may_request(bytes, &rules).unwrap_or(true), "quick misses {found:?}");
         }
         found
     }

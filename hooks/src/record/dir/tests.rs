@@ -3,6 +3,8 @@ use std::{
     os::unix::fs::{PermissionsExt as _, symlink},
 };
 
+use rustix::fs::CWD;
+
 use super::*;
 use crate::record::{DeviceRef, Driver, SpecRef};
 
