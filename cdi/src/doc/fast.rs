@@ -8,8 +8,6 @@
 
 mod json;
 
-use memchr::{memchr, memchr2_iter};
-
 use super::{
     MAX_DEPTH, scalar,
     tape::{Kind, Tape},
@@ -17,38 +15,17 @@ use super::{
 
 /// The one document of `bytes`.
 pub(super) fn read(bytes: &[u8]) -> Option<Tape<'_>> {
-    let seen = bytes.iter().fold(0, |seen, c| seen | class(*c));
-    if seen & STRANGE != 0 {
-        return None;
-    }
     let text = std::str::from_utf8(bytes).ok()?;
     let mut reader = Reader { text, at: 0, indent: None, tape: Tape::new(text) };
     reader.skip_space();
     if reader.here() == b'{' {
         reader.json(1)?;
         reader.skip_space();
-        (reader.at == text.len()).then_some(reader.tape)
-    } else if seen & BLANK == 0 {
+    } else {
         reader.at = 0;
         reader.document()?;
-        Some(reader.tape)
-    } else {
-        // Of tabs and carriage returns YAML has its own ideas.
-        None
     }
-}
-
-/// A tab or a carriage return.
-const BLANK: u8 = 1;
-/// No ASCII text at all, NUL included: below, NUL means the end.
-const STRANGE: u8 = 2;
-
-/// What is special about a byte. Without branches and in bytes alone, so that 16 are done at once.
-fn class(c: u8) -> u8 {
-    let blank = u8::from(c == b'\t') | u8::from(c == b'\r');
-    let odd = u8::from(c < 0x20) | u8::from(c > 0x7e);
-    let strange = odd & !blank & u8::from(c != b'\n');
-    (blank * BLANK) | (strange * STRANGE)
+    (reader.at == text.len()).then_some(reader.tape)
 }
 
 struct Reader<'a> {
@@ -63,6 +40,7 @@ struct Reader<'a> {
 // === impl Reader ===
 
 impl Reader<'_> {
+    /// The byte at `at`, 0 behind the end. A 0 in the file is in no class and ends no document.
     fn byte(&self, at: usize) -> u8 {
         self.text.as_bytes().get(at).copied().unwrap_or(0)
     }
@@ -75,6 +53,17 @@ impl Reader<'_> {
     fn find(&self, at: usize, stop: impl Fn(u8) -> bool) -> usize {
         let rest = self.text.as_bytes().get(at..).unwrap_or_default();
         at + rest.iter().position(|c| stop(*c)).unwrap_or(rest.len())
+    }
+
+    /// The offset of the `quote`, or of a backslash or what is not printed, from `at` on.
+    fn quoted_end(&self, mut at: usize, quote: u8) -> usize {
+        loop {
+            at = self.find(at, |c| !is(c, QUOTED));
+            match self.byte(at) {
+                c @ (b'"' | b'\'') if c != quote => at += 1,
+                _ => return at,
+            }
+        }
     }
 
     fn document(&mut self) -> Option<()> {
@@ -94,7 +83,7 @@ impl Reader<'_> {
             self.at = self.find(start, |c| c != b' ');
             match self.here() {
                 b'\n' => self.at += 1,
-                b'#' => self.at = self.find(self.at, |c| c == b'\n'),
+                b'#' => self.at = self.find(self.at, |c| !is(c, PRINTED)),
                 0 => {
                     self.indent = None;
                     return Some(());
@@ -175,7 +164,7 @@ impl Reader<'_> {
         if !self.here().is_ascii_alphabetic() {
             return None;
         }
-        let end = self.find(self.at, |c| !WORD.get(usize::from(c)).is_some_and(|is| *is));
+        let end = self.find(self.at, |c| !is(c, WORD));
         let is_key = self.byte(end) == b':' && matches!(self.byte(end + 1), b' ' | b'\n' | 0);
         (is_key && end - self.at <= 256).then_some(end)
     }
@@ -185,7 +174,7 @@ impl Reader<'_> {
         let at = self.at;
         match self.here() {
             quote @ (b'"' | b'\'') => {
-                let end = self.find(at + 1, |c| c == quote || matches!(c, b'\n' | b'\\'));
+                let end = self.quoted_end(at + 1, quote);
                 if self.byte(end) != quote {
                     return None;
                 }
@@ -209,39 +198,55 @@ impl Reader<'_> {
     }
 
     fn plain(&mut self) -> Option<()> {
-        let line = self.text.get(self.at..)?;
-        let line = line.get(..memchr(b'\n', line.as_bytes()).unwrap_or(line.len()))?;
-        let bytes = line.as_bytes();
-        let is_space =
-            |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_none_or(|c| *c == b' ');
-        // A colon before a space ends a key, a hash after one starts a comment.
-        let is_doubt = |at: usize| match bytes.get(at) {
-            Some(b':') => is_space(at.checked_add(1)),
-            _ => is_space(at.checked_sub(1)),
-        };
-        if memchr2_iter(b':', b'#', bytes).any(is_doubt) {
-            return None;
+        let at = self.at;
+        loop {
+            self.at = self.find(self.at, |c| !is(c, PLAIN));
+            match self.here() {
+                b'\n' | 0 => break,
+                // A colon before a space ends a key, a hash after one starts a comment.
+                b':' if self.byte(self.at + 1) > b' ' => {}
+                b'#' if self.byte(self.at.saturating_sub(1)) > b' ' => {}
+                _ => return None,
+            }
+            self.at += 1;
         }
-        let text = line.trim_end_matches(' ');
-        self.tape.push(scalar::kind(text), self.at, text.len())?;
-        self.at += line.len();
-        Some(())
+        let mut end = self.at;
+        while self.byte(end.saturating_sub(1)) == b' ' {
+            end -= 1;
+        }
+        self.tape.push(scalar::kind(self.text.get(at..end)?), at, end - at)
     }
 }
 
-/// The bytes that keys are made of.
-static WORD: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut c = 0_u8;
-    while c < 128 {
+/// Printed ASCII.
+const PRINTED: u8 = 1;
+/// Of plain scalars, colon and hash left out.
+const PLAIN: u8 = 2;
+/// Of keys.
+const WORD: u8 = 4;
+/// Of texts in quotes: neither the quotes nor the backslash.
+const QUOTED: u8 = 8;
+
+/// The classes of each byte.
+static CLASSES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut c = b' ';
+    while c <= b'~' {
+        let plain = if matches!(c, b':' | b'#') { 0 } else { PLAIN };
+        let quoted = if matches!(c, b'"' | b'\'' | b'\\') { 0 } else { QUOTED };
+        let is_word = c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'/' | b'-');
         #[allow(clippy::indexing_slicing, reason = "the compiler checks a constant")]
         {
-            table[c as usize] = c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'/' | b'-');
+            table[c as usize] = PRINTED | plain | quoted | if is_word { WORD } else { 0 };
         }
         c += 1;
     }
     table
 };
+
+fn is(c: u8, class: u8) -> bool {
+    CLASSES.get(usize::from(c)).is_some_and(|classes| classes & class != 0)
+}
 
 #[cfg(test)]
 mod tests;

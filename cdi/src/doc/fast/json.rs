@@ -73,7 +73,7 @@ impl Reader<'_> {
         if self.here() != b'"' {
             return None;
         }
-        let end = self.string_end(at + 1);
+        let end = self.quoted_end(at + 1, b'"');
         self.at = end + 1;
         match self.byte(end) {
             b'"' => self.tape.push(Kind::Quoted, at, end - at - 1),
@@ -86,14 +86,10 @@ impl Reader<'_> {
         }
     }
 
-    fn string_end(&self, from: usize) -> usize {
-        self.find(from, |c| matches!(c, b'"' | b'\\' | b'\n' | b'\t' | b'\r'))
-    }
-
     /// The rest of a string from its first backslash on.
     fn escaped(&mut self, mut text: String) -> Option<String> {
         loop {
-            let end = self.string_end(self.at);
+            let end = self.quoted_end(self.at, b'"');
             text.push_str(self.text.get(self.at..end)?);
             self.at = end + 1;
             match self.byte(end) {
