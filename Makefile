@@ -1,5 +1,5 @@
 # What each target does is in README.md.
-.PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts deny
+.PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts order deny
 
 build: hook
 	cargo build --quiet --locked --release --bins
@@ -33,6 +33,13 @@ test-counts bless-counts: hook
 	./scripts/need.sh valgrind strace
 	./bench/build.sh floors
 	cargo run --quiet --locked -p divvy-bench -- $(@:-counts=)
+
+# The hook with its symbols says which functions a start runs.
+order:
+	./scripts/need.sh valgrind
+	CARGO_PROFILE_HOOK_STRIP=none ./scripts/build-hook.sh
+	./bench/build.sh floors
+	cargo run --quiet --locked -p divvy-bench -- order
 
 # Advisories need their database from the network; the rest is checked offline.
 deny:

@@ -7,8 +7,9 @@ target="$(uname -m)-unknown-linux-musl"
 # No position independence: a one-shot root process gains nothing from it and pays for relocations.
 # SHA-256 without CPU detection: each CPUID traps in a virtual machine, and a spec is a few KB.
 # No unwind tables: a panic aborts.
+# The functions that a start runs stand together (order.ld): each 64 KB that it touches is a page fault.
 flags=$(printf '%s\037' -C relocation-model=static -C target-feature=+crt-static -C force-unwind-tables=no \
-  --cfg 'sha2_backend="soft"')
+  -C link-arg=-Wl,-T,"$PWD/hooks/order.ld" --cfg 'sha2_backend="soft"')
 if ! rustup target list --installed | grep -qx "$target" && ! rustup -q target add "$target" >/dev/null 2>&1; then
   target="$(uname -m)-unknown-linux-gnu"
   echo "build-hook: no musl target here, linking statically against glibc" >&2

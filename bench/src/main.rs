@@ -1,9 +1,10 @@
-//! The bench of divvy-hook: `divvy-bench run`, `test`, `bless`, `against` or `under`, from the repository's root, as root.
+//! The bench of divvy-hook: `divvy-bench run`, `test`, `bless`, `order`, `against` or `under`, from the repository's root, as root.
 
 mod bench;
 mod config;
 mod counts;
 mod nvidia;
+mod order;
 mod records;
 mod room;
 mod tree;
@@ -20,9 +21,10 @@ use room::Room;
 use workload::Workload;
 
 const COUNTS: &str = "bench/counts.txt";
+const ORDER: &str = "hooks/order.ld";
 
 const USAGE: &str = "\
-usage: divvy-bench run|test|bless [WORKLOAD…]
+usage: divvy-bench run|test|bless|order [WORKLOAD…]
        divvy-bench against ./BUILD… [WORKLOAD…]   compares the hook with other builds of it
        divvy-bench under LINE TOOL…    runs the hook of one line below a tool, as: under b/8 strace -c";
 
@@ -39,7 +41,8 @@ fn main() -> Result<()> {
     match face.as_str() {
         "run" => bench::run(&mut room, &workloads, &target.join("static"), &mut std::io::stdout()),
         "test" => test(&counts::count(&mut room, &workloads)?),
-        "bless" => bless(&counts::count(&mut room, &workloads)?),
+        "bless" => write(COUNTS, &counts::write(&counts::count(&mut room, &workloads)?)),
+        "order" => write(ORDER, &order::order(&mut room, &workloads)?),
         "against" => bench::against(&mut room, &workloads, &builds, &mut std::io::stdout()),
         "under" => under(&mut room, &workloads, chosen),
         _ => bail!("{USAGE}"),
@@ -57,8 +60,8 @@ fn test(counts: &Counts) -> Result<()> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the working tree, under version control")]
-fn bless(counts: &Counts) -> Result<()> {
-    fs::write(COUNTS, counts::write(counts)).with_context(|| format!("cannot write {COUNTS}"))
+fn write(path: &str, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {path}"))
 }
 
 fn under(room: &mut Room, workloads: &[Workload], arguments: &[String]) -> Result<()> {
