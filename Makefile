@@ -25,7 +25,6 @@ test-engines: hook
 	cargo test --quiet --locked --test engines
 
 bench: hook
-	./scripts/need.sh util-linux
 	./bench/build.sh
 	cargo run --quiet --locked -p divvy-bench -- run
 

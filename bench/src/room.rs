@@ -38,6 +38,8 @@ require_record = true
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) argv: Vec<String>,
+    /// Whether it has several threads, as everything in Go.
+    threads: bool,
 }
 
 /// What one whole process cost.
@@ -51,8 +53,8 @@ pub(crate) struct Cost {
 pub(crate) struct Room {
     root: PathBuf,
     config: String,
-    /// Whether the scheduler lets this process run before all others.
-    first_in_line: bool,
+    /// Whether a program can be put before all other work of the machine.
+    real_time: bool,
 }
 
 // === impl Room ===
@@ -66,11 +68,9 @@ impl Room {
         mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
         mount(Some("tmpfs"), ROOT, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
             .context("no tmpfs for the room")?;
-        let first_in_line = Command::new("chrt")
-            .args(["-f", "10", "true"])
-            .output()
-            .is_ok_and(|o| o.status.success());
-        let room = Self { root: ROOT.into(), config: String::new(), first_in_line };
+        let real_time = Command::new("chrt").args(["-f", "10", "true"]).output();
+        let real_time = real_time.is_ok_and(|output| output.status.success());
+        let room = Self { root: ROOT.into(), config: String::new(), real_time };
         for dir in ["usr", "proc", "tmp", "dev/nvidia-caps", "etc/divvy", "run", "var", "bench"] {
             fs::create_dir_all(room.path(dir))?;
         }
@@ -192,9 +192,11 @@ impl Room {
     /// Runs a program in the room below a tool, in an environment of one variable.
     pub(crate) fn output(&self, tool: &[&str], program: &Program) -> Result<Output> {
         self.reset()?;
-        let mut argv: Vec<&str> =
-            if self.first_in_line { vec!["chrt", "-f", "10"] } else { vec![] };
-        argv.extend(["chroot", ROOT]);
+        let mut argv = match (self.real_time, program.threads) {
+            (true, false) => vec!["chrt", "-f", "10", "chroot", ROOT],
+            // Threads that wait for each other in loops would do so for ever.
+            _ => vec!["nice", "-n", "-20", "chroot", ROOT],
+        };
         argv.extend(tool);
         argv.extend(program.argv.iter().map(String::as_str));
         let (first, rest) = argv.split_first().context("an empty command")?;
@@ -255,7 +257,8 @@ impl Program {
             "/run/bundle/init.pid",
             "train",
         ];
-        Self { argv: [path].iter().chain(&rest).map(ToString::to_string).collect() }
+        let argv = [path].iter().chain(&rest).map(ToString::to_string).collect();
+        Self { argv, threads: false }
     }
 
     /// The same shim, under the same name, of another build.
@@ -265,16 +268,12 @@ impl Program {
             *path = path.replacen("/bench/", &format!("/bench/other-{number}/"), 1);
             room.install(build, path)?;
         }
-        Ok(Self { argv })
+        Ok(Self { argv, threads: self.threads })
     }
 
     /// The Go reference, to which the names are arguments.
     pub(crate) fn go_lean(devices: &[String]) -> Self {
-        Self {
-            argv: ["/bench/go-lean".to_owned()]
-                .into_iter()
-                .chain(devices.iter().cloned())
-                .collect(),
-        }
+        let argv = ["/bench/go-lean".to_owned()].into_iter().chain(devices.iter().cloned());
+        Self { argv: argv.collect(), threads: true }
     }
 }
