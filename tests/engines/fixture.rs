@@ -19,6 +19,8 @@ pub struct Fixture {
     pub dir: tempfile::TempDir,
     /// The static hook.
     pub hook: PathBuf,
+    /// What cgroup hierarchies of our own are mounted on.
+    _cgroups: Option<tempfile::TempDir>,
 }
 
 /// Why there is no fixture.
@@ -52,28 +54,32 @@ const APPLETS: &str =
 // === impl Fixture ===
 
 impl Fixture {
-    pub fn new(project: &Path) -> Result<Fixture, Missing> {
+    pub fn new(project: &Path, cgroups: Option<tempfile::TempDir>) -> Result<Fixture, Missing> {
         let script = project.join("scripts/engines.sh");
         // What it says comes at once: the first time it takes a while.
         let script = Command::new(script).stderr(Stdio::inherit()).output();
         let script = script.context("scripts/engines.sh").map_err(Missing::Broken)?;
         match script.status.code() {
-            Some(0) => Self::build_all(project, &script.stdout).map_err(Missing::Broken),
+            Some(0) => Self::build_all(project, &script.stdout, cgroups).map_err(Missing::Broken),
             Some(3) => Err(Missing::Here("scripts/engines.sh cannot work on this machine".into())),
             _ => Err(Missing::Broken(anyhow::anyhow!("scripts/engines.sh failed"))),
         }
     }
 
-    fn build_all(project: &Path, engines: &[u8]) -> Result<Fixture> {
+    fn build_all(
+        project: &Path,
+        engines: &[u8],
+        cgroups: Option<tempfile::TempDir>,
+    ) -> Result<Fixture> {
         let engines = PathBuf::from(std::str::from_utf8(engines)?.trim());
-        let dir = tempfile::tempdir()?;
+        let dir = crate::sandbox::folder()?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         let rootfs = dir.path().join("rootfs");
         root_filesystem(&rootfs, &engines.join("new/usr/bin/busybox"))?;
         fs::copy(engines.join("cri"), dir.path().join("cri")).context("the CRI client")?;
         let hook = project.join("target/static/divvy-hook");
         ensure!(hook.exists(), "no {}: make hook builds it", hook.display());
-        let fixture = Fixture { engines, dir, hook };
+        let fixture = Fixture { engines, dir, hook, _cgroups: cgroups };
         for image in [
             Image::new(IMAGE, &["sh"]),
             Image::new(PAUSE, &["sleep", "1000000"]),

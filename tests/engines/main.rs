@@ -31,11 +31,12 @@ mod podman;
 mod sandbox;
 
 use fixture::{Fixture, Missing};
+use sandbox::View;
 
-/// A test: its name, the cgroup views it needs, and what it does.
+/// A test: its name, the cgroup view it needs, and what it does.
 pub struct Test {
     name: String,
-    views: Vec<sandbox::View>,
+    view: Option<(View, &'static str)>,
     run: Body,
 }
 
@@ -45,11 +46,12 @@ type Body = Box<dyn Fn(&Fixture) -> Result<()> + Send>;
 
 impl Test {
     fn new(name: impl Into<String>, run: impl Fn(&Fixture) -> Result<()> + Send + 'static) -> Test {
-        Test { name: name.into(), views: Vec::new(), run: Box::new(run) }
+        Test { name: name.into(), view: None, run: Box::new(run) }
     }
 
-    fn in_view(mut self, view: sandbox::View) -> Test {
-        self.views.push(view);
+    /// The cgroup view that it needs, and in version 1 a controller.
+    fn in_view(mut self, view: View, controller: &'static str) -> Test {
+        self.view = Some((view, controller));
         self
     }
 }
@@ -107,10 +109,11 @@ fn prepare() -> Result<Fixture, Missing> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Missing::Here("only root can set up container engines".into()));
     }
+    let base = sandbox::cgroup::complete().map_err(Missing::Broken)?;
     if let Err(error) = sandbox::cgroup::sweep() {
         eprintln!("engines: {error:#}");
     }
-    Fixture::new(Path::new(env!("CARGO_MANIFEST_DIR")))
+    Fixture::new(Path::new(env!("CARGO_MANIFEST_DIR")), base)
 }
 
 type Skips = Arc<Mutex<Vec<(String, String)>>>;
@@ -131,10 +134,10 @@ fn trial(test: Test, fixture: &Arc<Result<Fixture, Missing>>, skips: &Skips) -> 
             Err(Missing::Here(reason)) => return skip(reason.clone()),
             Err(Missing::Broken(error)) => return Err(format!("{error:#}").into()),
         };
-        for view in test.views {
-            if let Some(reason) = view.missing().map_err(failed)? {
-                return skip(reason);
-            }
+        if let Some((view, controller)) = test.view
+            && let Some(reason) = view.missing(controller).map_err(failed)?
+        {
+            return skip(reason);
         }
         (test.run)(fixture).map(|()| Completion::Completed).map_err(failed)
     })

@@ -33,6 +33,8 @@ pub fn tests() -> Vec<Test> {
     for end in End::ALL {
         for view in View::ALL {
             for runtime in [RUNC, CRUN] {
+                // crun makes podman's parent group in this one as well.
+                let controller = if runtime == CRUN { "cpuset" } else { "devices" };
                 let mut add = |name: &str, test: fn(Podman) -> Result<()>| {
                     let name = format!(
                         "podman::{name}::{}::{}::{}",
@@ -42,7 +44,7 @@ pub fn tests() -> Vec<Test> {
                     );
                     let body =
                         move |fixture: &Fixture| test(Podman::start(fixture, end, view, runtime)?);
-                    tests.push(Test::new(name, body).in_view(view));
+                    tests.push(Test::new(name, body).in_view(view, controller));
                 };
                 add("native_cdi", native_cdi);
                 add("runtime_by_path", runtime_by_path);

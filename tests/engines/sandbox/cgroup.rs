@@ -1,11 +1,13 @@
 //! The cgroup of a sandbox: a group of its own in every hierarchy, which is the root of what the sandbox sees.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
+use nix::sched::CloneFlags;
 use serde::{Deserialize, Serialize};
 
 /// Which cgroup version engines find at /sys/fs/cgroup.
@@ -29,7 +31,7 @@ struct Hierarchy {
     options: Option<String>,
 }
 
-const PREFIX: &str = "divvy-engines-";
+pub const PREFIX: &str = "divvy-engines-";
 /// The group inside the sandbox's that processes are in: version 2 allows none in one with controllers.
 const LEAF: &str = "agent";
 
@@ -45,20 +47,22 @@ impl View {
         }
     }
 
-    /// Why this machine cannot show this view.
-    pub fn missing(self) -> Result<Option<String>> {
+    /// Why this machine cannot show this view, with a controller that is needed in version 1.
+    pub fn missing(self, controller: &str) -> Result<Option<String>> {
         let has = hierarchies()?.iter().any(|hierarchy| match (self, &hierarchy.options) {
-            (View::V1, Some(options)) => options.split(',').any(|option| option == "devices"),
+            (View::V1, Some(options)) => options.split(',').any(|option| option == controller),
             (View::V2, None) => true,
             _ => false,
         });
-        Ok((!has)
-            .then(|| format!("no cgroup {} hierarchy is mounted on this machine", self.name())))
+        Ok((!has).then(|| match self {
+            View::V1 => format!("this machine has no cgroup v1 hierarchy of {controller}"),
+            View::V2 => "this machine has no cgroup v2 hierarchy".to_owned(),
+        }))
     }
 
     /// The view in which the resource controllers are: what containerd and the kubelet need.
     pub fn with_controllers() -> Result<View> {
-        Ok(if View::V1.missing()?.is_none() { View::V1 } else { View::V2 })
+        Ok(if View::V1.missing("memory")?.is_none() { View::V1 } else { View::V2 })
     }
 }
 
@@ -144,20 +148,53 @@ impl Cgroup {
     }
 }
 
+/// Mounts, for this process alone, the version 1 hierarchies that a machine with version 2 alone can still have. The
+/// temporary folder is what they are mounted on. To be called before there are threads.
+pub fn complete() -> Result<Option<tempfile::TempDir>> {
+    if View::V1.missing("devices")?.is_none() {
+        return Ok(None);
+    }
+    let base = super::folder()?;
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS)?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
+    mount(Some("tmpfs"), base.path(), Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
+    for (name, options) in [
+        ("devices", "devices"),
+        ("freezer", "freezer"),
+        ("cpuset", "cpuset"),
+        ("systemd", "none,name=systemd"),
+    ] {
+        let target = base.path().join(name);
+        fs::create_dir(&target)?;
+        // One that the kernel lacks, or that version 2 has, is missing later, with a reason.
+        mount(Some("cgroup"), &target, Some("cgroup"), MsFlags::empty(), Some(options)).ok();
+    }
+    Ok(Some(base))
+}
+
 /// Removes what runs that were killed have left behind.
 pub fn sweep() -> Result<()> {
     for hierarchy in hierarchies()? {
         for entry in fs::read_dir(&hierarchy.at)?.flatten() {
-            let ours = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
-            if ours.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
+            if is_abandoned(&entry.file_name()) {
                 remove_tree(&entry.path())?;
             }
         }
     }
+    for entry in fs::read_dir(std::env::temp_dir())?.flatten() {
+        if is_abandoned(&entry.file_name()) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
     Ok(())
+}
+
+/// Whether the process that a name tells has ended: names are `divvy-engines-PROCESS-…`.
+fn is_abandoned(name: &OsStr) -> bool {
+    let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+    let process = process.and_then(|process| process.parse::<u32>().ok());
+    process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists())
 }
 
 /// What this process has not removed.

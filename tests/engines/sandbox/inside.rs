@@ -197,6 +197,9 @@ fn devices(dev: &Path) -> Result<()> {
     mount_on(Some("mqueue"), &dev.join("mqueue"), "mqueue", "")?;
     symlink("pts/ptmx", dev.join("ptmx"))?;
     symlink("/proc/self/fd", dev.join("fd"))?;
+    for (number, name) in ["stdin", "stdout", "stderr"].iter().enumerate() {
+        symlink(format!("/proc/self/fd/{number}"), dev.join(name))?;
+    }
     Ok(())
 }
 

@@ -59,7 +59,7 @@ impl End {
 impl Sandbox {
     /// Starts an empty one. `/fixture` inside holds images and the root filesystem of bundles.
     pub fn start(fixture: &Fixture, end: End, view: View) -> Result<Sandbox> {
-        let base = tempfile::tempdir()?;
+        let base = folder()?;
         let name = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let cgroup = cgroup::Cgroup::create(&name)?;
         let plan = inside::Plan {
@@ -214,6 +214,12 @@ impl Drop for Sandbox {
             eprintln!("sandbox: {error:#}");
         }
     }
+}
+
+/// A temporary folder that the next run removes if this one is killed.
+pub fn folder() -> Result<tempfile::TempDir> {
+    let name = format!("{}{}-", cgroup::PREFIX, std::process::id());
+    Ok(tempfile::Builder::new().prefix(&name).tempdir()?)
 }
 
 // === impl Run ===
