@@ -27,7 +27,8 @@ impl Decoder {
         }
         let mut seen = 0_u32;
         for (key, value) in node.entries() {
-            match fields.iter().position(|field| *field == key.text()) {
+            let name = key.text();
+            match fields.iter().position(|field| *field == name) {
                 Some(index) => {
                     if seen & 1 << index != 0 {
                         self.twice(key);
@@ -36,7 +37,7 @@ impl Decoder {
                     let Some(field) = fields.get(index).copied() else { continue };
                     self.field(field, |decoder| each(decoder, field, value));
                 }
-                None if key.text() == "additionalGIDs" && fields == EDITS => {
+                None if name == "additionalGIDs" && fields == EDITS => {
                     self.old_spelling(node, key, value, &mut each);
                 }
                 None => self.unknown(key, fields),
