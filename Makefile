@@ -1,5 +1,5 @@
 # What each target does is in README.md.
-.PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts order deny
+.PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts order deny fuzz vectors
 
 build: hook
 	cargo build --quiet --locked --release --bins
@@ -45,3 +45,11 @@ deny:
 	command -v cargo-deny >/dev/null || cargo install --quiet --locked cargo-deny
 	cargo deny check licenses bans sources
 	cargo deny check advisories
+
+# The answers of the Go library in cdi/tests/vectors, written anew.
+vectors:
+	cargo test --quiet --locked --test reference -- --ignored write_vectors
+
+SECONDS ?= 60
+fuzz:
+	./scripts/fuzz.sh $(SECONDS)

@@ -72,7 +72,7 @@ pub struct DocError {
 pub fn read(bytes: &[u8]) -> Result<Node<'_>, DocError> {
     match check_size(bytes).map(|()| fast::read(bytes))?.and_then(|tape| tape.to_node()) {
         Some(node) => Ok(node),
-        None => read_full(bytes),
+        None => read_in_full(bytes),
     }
 }
 
@@ -82,10 +82,15 @@ pub(crate) fn read_tape(bytes: &[u8]) -> Result<Tape<'_>, DocError> {
         return Ok(tape);
     }
     let too_many = || DocError { at: None, message: "too many values".to_owned() };
-    Tape::of(read_full(bytes)?, bytes).ok_or_else(too_many)
+    Tape::of(read_in_full(bytes)?, bytes).ok_or_else(too_many)
 }
 
-fn read_full(bytes: &[u8]) -> Result<Node<'_>, DocError> {
+/// As [`read`], by the full reader alone: the fuzz target holds the small one to it.
+///
+/// # Errors
+/// As [`read`].
+#[doc(hidden)]
+pub fn read_in_full(bytes: &[u8]) -> Result<Node<'_>, DocError> {
     let mut documents = yaml::read(bytes)?.into_iter();
     let first = documents.next();
     match documents.find(|node| node.value != Value::Null) {
