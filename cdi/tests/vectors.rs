@@ -8,14 +8,17 @@
 
 #[path = "vectors/divvy.rs"]
 mod divvy;
+#[path = "vectors/host.rs"]
+mod host;
 #[path = "vectors/model.rs"]
 mod model;
 #[path = "vectors/replay.rs"]
 mod replay;
 
 use divvy::plain;
+use host::VectorHost;
 use model::{Answer, Ask, Vector};
-use replay::{VectorHost, answer};
+use replay::answer;
 
 const DEVIATIONS: &str = include_str!("../DEVIATIONS.md");
 

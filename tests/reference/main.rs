@@ -20,23 +20,30 @@ mod go;
 #[path = "../../cdi/tests/vectors/model.rs"]
 mod model;
 mod nodes;
+#[path = "../../cdi/tests/vectors/replay.rs"]
+mod replay;
 mod shrink;
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use compare::{Compare, Difference};
+use divvy_cdi::host::ThisHost;
 use fastrand::Rng;
 use go::Go;
 use model::{Answer, Ask, Vector};
+use serde_json::Value;
 
 /// How many differences are shown before a comparison gives up.
 const SHOWN: usize = 5;
 
+/// How many random names are compared, and as many annotations and keys.
+const NAMES: u64 = 4000;
+
 /// How many random documents are compared.
-const DOCUMENTS: u64 = 6000;
+const DOCUMENTS: u64 = 5000;
 
 /// How many random injections are compared.
-const INJECTIONS: u64 = 2000;
+const INJECTIONS: u64 = 1800;
 
 /// The Go library's answer to one vector.
 fn answer(go: &mut Go, vector: &Vector) -> Answer {
@@ -98,6 +105,35 @@ fn write_vectors() {
         let text = serde_json::to_string_pretty(&vectors).expect("serialises");
         fs::write(&path, text + "\n").expect("written");
     }
+}
+
+/// Random names, annotations and keys are good or bad for both.
+#[test]
+fn names() {
+    let mut go = Go::start();
+    let rng = &mut Rng::with_seed(0);
+    let mut accepted = 0;
+    for _ in 0..NAMES {
+        let name = generate::name::name(rng);
+        let annotations = generate::name::annotations(rng);
+        let (plugin, device) = generate::name::plugin_and_device(rng);
+        for ask in [Ask::Name(name), Ask::Annotations(annotations), Ask::Key { plugin, device }] {
+            let mut theirs = go.answer(&ask, Path::new("/"));
+            if let (Ask::Annotations(_), Answer::Accepts(Value::Array(names))) = (&ask, &mut theirs)
+            {
+                // The deviation annotation-once.
+                let mut seen = BTreeSet::new();
+                names.retain(|name| seen.insert(name.to_string()));
+            }
+            let ours = replay::answer(&ask, Path::new("/"), &ThisHost);
+            accepted += u64::from(matches!(theirs, Answer::Accepts(_)));
+            assert!(
+                compare::exactly(&theirs, &ours),
+                "{ask:?}\n  Go: {theirs:?}\n  divvy: {ours:?}"
+            );
+        }
+    }
+    assert!(accepted > NAMES / 2, "too few good ones to mean something: {accepted}");
 }
 
 /// Random documents, in all styles, say the same to both.

@@ -93,6 +93,19 @@ fn once(config: &Value, before: &Value) -> Value {
     if let Some(Value::Array(rules)) = config.pointer_mut("/linux/resources/devices") {
         *rules = in_force(rules);
     }
+    // Of mounts at one destination the last one is what the container sees.
+    let there = before["mounts"].as_array().cloned().unwrap_or_default();
+    if let Some(Value::Array(mounts)) = config.get_mut("mounts") {
+        let of =
+            |list: &[Value], at: &Value| list.iter().filter(|m| m["destination"] == *at).count();
+        let all = mounts.clone();
+        let mut index = 0;
+        mounts.retain(|mount| {
+            index += 1;
+            let at = &mount["destination"];
+            of(&there, at) < 2 || of(&all[index..], at) == 0
+        });
+    }
     for pointer in ["/linux/devices", "/mounts"] {
         let there = before.pointer(pointer).and_then(Value::as_array);
         if let (Some(there), Some(Value::Array(list))) = (there, config.pointer_mut(pointer)) {

@@ -77,13 +77,18 @@ fn fraction(_: &mut Go, document: &Document<'_>) -> bool {
         && has_fraction(document.bytes)
 }
 
-fn tag(_: &mut Go, document: &Document<'_>) -> bool {
+fn tag(library: &mut Go, document: &Document<'_>) -> bool {
     let refused = document.we_say("the tag ") || document.we_say(" is no !!");
     if document.only_go_takes() && refused {
         return document.bytes.contains(&b'!');
     }
-    // `! null` is a text.
-    let bare = String::from_utf8_lossy(document.bytes).replace(": ! ", ": ");
+    // `! null` is a text, and `!!int 1e3` a number without a fraction.
+    let text = String::from_utf8_lossy(document.bytes);
+    if document.only_we_take() && document.go_says("cannot decode") {
+        let untagged = text.replace("!!int ", "");
+        return same(&library.parse(untagged.as_bytes()), document.ours);
+    }
+    let bare = text.replace(": ! ", ": ");
     bare.as_bytes() != document.bytes
         && same(document.go, &caught(|| divvy::parse(bare.as_bytes())))
 }

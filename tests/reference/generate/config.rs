@@ -84,11 +84,13 @@ fn linux(rng: &mut Rng, nodes: &str) -> Value {
         linux["gidMappings"] = mapping;
     }
     if once_in(rng, 3) {
-        linux["devices"] = Value::Array(some(rng, 3, |rng| {
-            let path = pick(rng, &["/dev/x", "/dev/y", "/dev/fuse", "null"]);
-            let path = if path == "null" { format!("{nodes}/null") } else { path.to_owned() };
+        let mut paths = ["/dev/x", "/dev/y", "/dev/fuse", "null"];
+        rng.shuffle(&mut paths);
+        let devices = paths[..rng.usize(..4)].iter().map(|path| {
+            let path = if *path == "null" { format!("{nodes}/null") } else { (*path).to_owned() };
             json!({"path": path, "type": "c", "major": pick(rng, &[1, 10]), "minor": 3})
-        }));
+        });
+        linux["devices"] = devices.collect();
     }
     if once_in(rng, 3) {
         linux["resources"] = json!({"devices": [{"allow": false, "access": "rwm"}]});

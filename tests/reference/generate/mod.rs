@@ -2,6 +2,7 @@
 //! and configs on every machine.
 
 pub(crate) mod config;
+pub(crate) mod name;
 pub(crate) mod render;
 pub(crate) mod spec;
 pub(crate) mod tree;
