@@ -122,6 +122,37 @@ impl<'c, 'a> Draft<'c, 'a> {
         self.set(holder, key, span, text);
     }
 
+    /// Appends `added` to the list that `holder` has for `key`, where that was `old`. A long list
+    /// is not written again for it.
+    pub(super) fn append(
+        &mut self,
+        (holder, key, pointer): (Holder, &'static str, &'static str),
+        old: &Slot<List>,
+        added: Vec<(String, &'a Origin)>,
+    ) {
+        let there =
+            old.there().and_then(|list| Some((list, list.items.first()?, list.items.last()?)));
+        let Some((list, first, last)) = there else {
+            let mut entries = Entries::of(self.config, old);
+            for (json, origin) in added {
+                entries.push(json, "", origin);
+            }
+            return self.set_list((holder, key, pointer), old, &entries);
+        };
+        let before = indent(self.config, list.span.start + 1, first.span.start);
+        let mut text = String::new();
+        for (index, (json, origin)) in (list.items.len()..).zip(added) {
+            self.note(What::Added, origin, Place::Item(pointer, index));
+            text.push(',');
+            text.push_str(before);
+            text.push_str(&json);
+        }
+        if !text.is_empty() {
+            let end = last.span.end;
+            self.replace(Span { start: end, end }, text);
+        }
+    }
+
     /// The new text.
     pub(super) fn finish(mut self) -> Edited<'a> {
         if self.patches.is_empty() && self.members.iter().all(Vec::is_empty) {

@@ -1,16 +1,16 @@
 //! Environment: a variable that is there is replaced in its place, another one is appended.
 
-use std::borrow::Cow;
-
 use super::{
-    What,
-    draft::{Draft, Entries, Holder},
+    Place, What,
+    draft::{Draft, Holder},
     index::Index,
 };
 use crate::{
-    oci::{Slot, decode, push_string},
+    oci::{Slot, push_string},
     resolve::{Origin, Resolution},
 };
+
+const POINTER: &str = "/process/env";
 
 /// A variable to set.
 struct Variable<'a> {
@@ -37,28 +37,29 @@ pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, resolution: &'a Resolution) {
     if variables.is_empty() {
         return;
     }
-    let slot = draft.config.layout().process.there().map_or(&Slot::Absent, |p| &p.env);
-    let mut entries = Entries::of(draft.config, slot);
-    for (place, text) in draft.config.env().enumerate() {
+    let config = draft.config;
+    let slot = config.layout().process.there().map_or(&Slot::Absent, |p| &p.env);
+    for (place, text) in config.env().enumerate() {
         let index = known.get(key(&text));
         if let Some(variable) = index.and_then(|index| variables.get_mut(index)) {
             variable.place = Some(place);
         }
     }
+    let there = slot.there().map_or(&[][..], |list| &list.items);
+    let mut added = Vec::new();
     for Variable { text, origin, place } in variables {
         let mut json = String::with_capacity(text.len() + 2);
         push_string(&mut json, text);
-        match place.and_then(|place| entries.list.get_mut(place)) {
-            None => entries.push(json, "", origin),
-            Some(entry) if decode(&entry.json) == text => {}
-            Some(entry) => {
-                entry.json = Cow::Owned(json);
-                entry.change = Some((What::Replaced, origin));
-                entries.changed = true;
+        match place.and_then(|place| Some((place, there.get(place)?.span))) {
+            None => added.push((json, origin)),
+            Some((_, span)) if config.string(span) == text => {}
+            Some((place, span)) => {
+                draft.replace(span, json);
+                draft.note(What::Replaced, origin, Place::Item(POINTER, place));
             }
         }
     }
-    draft.set_list((Holder::Process, "env", "/process/env"), slot, &entries);
+    draft.append((Holder::Process, "env", POINTER), slot, added);
 }
 
 /// The name of a variable. An entry without `=` is all name, as in Go.

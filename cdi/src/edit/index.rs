@@ -5,9 +5,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// Names and their numbers, from 0.
+/// Names and their numbers, from 0. Their lengths tell most of them apart sooner than their
+/// letters, of which paths have many in common.
 #[derive(Debug, Default)]
-pub(super) struct Index<'a>(BTreeMap<Cow<'a, str>, usize>);
+pub(super) struct Index<'a>(BTreeMap<(usize, Cow<'a, str>), usize>);
 
 // === impl Index ===
 
@@ -15,7 +16,7 @@ impl<'a> Index<'a> {
     /// The number of `name`, the next one if it is new.
     pub(super) fn number(&mut self, name: Cow<'a, str>) -> usize {
         let next = self.0.len();
-        *self.0.entry(name).or_insert(next)
+        *self.0.entry((name.len(), name)).or_insert(next)
     }
 
     /// True when `name` has no number yet; it has one then.
@@ -25,6 +26,6 @@ impl<'a> Index<'a> {
     }
 
     pub(super) fn get(&self, name: &str) -> Option<usize> {
-        self.0.get(name).copied()
+        self.0.get(&(name.len(), name.into())).copied()
     }
 }
