@@ -64,6 +64,22 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
+/// An error and its causes on one line. A transparent error says the same as its cause: that is
+/// said once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
 /// `text` in double quotes with escapes, so that it stays on one line, and cut when it is long.
 pub fn quoted(text: &str) -> impl fmt::Display + '_ {
     Quoted(text)

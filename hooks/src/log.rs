@@ -16,6 +16,8 @@ use rustix::{
 
 use crate::shim::Call;
 
+pub use divvy_cdi::problem::chain;
+
 /// The longest line: an event of Kubernetes shows 1,024 bytes of it.
 const MAX_LINE: usize = 4096;
 
@@ -53,18 +55,6 @@ pub fn one_line(text: &str) -> String {
         line.push('…');
     }
     line
-}
-
-/// An error and its sources, joined.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 /// Says `line` to the engine as the low-level runtime would: in its log, and on standard error.

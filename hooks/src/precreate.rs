@@ -15,7 +15,7 @@ use divvy_cdi::{
     edit::{self, Options},
     file::{self, Durability},
     host::ThisHost,
-    oci::Config,
+    oci::{Config, MAX_CONFIG_BYTES},
     resolve::{Origin, Part, Resolution, Scope},
     spec::{ContainerEdits, Hook, HookName},
 };
@@ -24,7 +24,6 @@ use crate::{
     error::HookError,
     inject::{Injector, Process},
     log,
-    shim::MAX_CONFIG_BYTES,
 };
 
 /// The handler that the settings declare for this face.

@@ -17,8 +17,8 @@ pub(crate) use text::{decode, push_string};
 
 use crate::problem::Position;
 
-/// The most bytes a config may have: a thousand times a usual one.
-pub const MAX_CONFIG_BYTES: usize = 32 << 20;
+/// The most bytes a config may have: a thousand times a usual one, for whoever reads one.
+pub const MAX_CONFIG_BYTES: usize = 16 << 20;
 
 /// A parsed config, borrowed from its text.
 #[derive(Debug)]

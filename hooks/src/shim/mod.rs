@@ -6,7 +6,10 @@ mod runtime;
 
 use std::{borrow::Cow, ffi::OsString, path::Path};
 
-use divvy_cdi::file::{self, Durability, Trust};
+use divvy_cdi::{
+    file::{self, Durability, Trust},
+    oci::MAX_CONFIG_BYTES,
+};
 
 pub use args::{Call, Command};
 
@@ -15,9 +18,6 @@ use crate::{
     inject::{Injector, Process},
     log,
 };
-
-/// The most bytes that a config may have.
-pub const MAX_CONFIG_BYTES: usize = 16 << 20;
 
 /// Does what `args` say as the handler that is installed as `handler`. Returns only when that
 /// failed, after the engine was told.
