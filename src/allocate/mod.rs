@@ -68,6 +68,19 @@ pub enum AllocateError {
         /// What fits but is taken, and by which claim.
         taken: Vec<String>,
     },
+    /// It asks for more than any claim is given.
+    #[error(
+        "claim {claim}: with request {request} it asks for {wanted} devices; one claim may have at \
+         most {MAX_RESULTS}, as in Kubernetes"
+    )]
+    TooMany {
+        /// The claim.
+        claim: String,
+        /// The request that is too much.
+        request: String,
+        /// How many it asks for, up to this request.
+        wanted: usize,
+    },
     /// There is nothing in it.
     #[error("claim {claim}: it requests nothing")]
     Empty {
@@ -79,7 +92,7 @@ pub enum AllocateError {
 struct Taken<'a>(&'a [String]);
 
 /// Most that one claim may be given, as in Kubernetes.
-const MAX_RESULTS: u32 = 32;
+const MAX_RESULTS: usize = 32;
 
 /// Chooses devices for a claim, given the node and what other claims hold.
 ///
@@ -115,6 +128,11 @@ pub fn allocate(
             let field = format!("request {}: allocationMode All", request.name);
             return Err(unsupported(claim, field));
         };
+        let all = results.len().saturating_add(usize::try_from(wanted).unwrap_or(usize::MAX));
+        if all > MAX_RESULTS {
+            let (claim, request) = (claim.title(), request.name.clone());
+            return Err(AllocateError::TooMany { claim, request, wanted: all });
+        }
         let conditions = conditions(claim, &request.name, ask, classes, &mut config)?;
         let fits = inventory
             .devices()
@@ -137,7 +155,7 @@ pub fn allocate(
                 }
             }
         }
-        if free < wanted || wanted > MAX_RESULTS {
+        if free < wanted {
             taken.truncate(4);
             let (claim, request) = (claim.title(), request.name.clone());
             let node = inventory.node.clone();
@@ -208,7 +226,7 @@ impl AllocateError {
         match self {
             Self::Selector { .. } => "SELECTOR-UNSUPPORTED",
             Self::Unsupported { .. } => "CLAIM-UNSUPPORTED",
-            Self::NoClass { .. } | Self::Empty { .. } => "CLAIM-INVALID",
+            Self::NoClass { .. } | Self::Empty { .. } | Self::TooMany { .. } => "CLAIM-INVALID",
             Self::NoDevice { .. } => "NO-DEVICE",
         }
     }

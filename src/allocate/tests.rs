@@ -109,7 +109,7 @@ fn what_cannot_be_honoured_is_refused() {
             "CLAIM-UNSUPPORTED",
         ),
         ("[]", "CLAIM-INVALID"),
-        ("[{name: r, exactly: {deviceClassName: gpu.divvy.dev, count: 33}}]", "NO-DEVICE"),
+        ("[{name: r, exactly: {deviceClassName: gpu.divvy.dev, count: 33}}]", "CLAIM-INVALID"),
     ] {
         let error = chosen(requests, &[]).unwrap_err();
         assert_eq!(error.code(), code, "{requests}: {error}");
@@ -167,5 +167,20 @@ fn selectors_of_any_other_form_are_refused_where_they_leave_it() {
     ] {
         let error = parse(expression).unwrap_err().to_string();
         assert!(error.contains(at), "{expression}: {error} does not contain {at}");
+    }
+}
+
+#[test]
+fn a_claim_is_given_at_most_32_devices() {
+    let ask = |name: &str, count| {
+        format!("{{name: {name}, exactly: {{deviceClassName: mig.gpu.divvy.dev, count: {count}}}}}")
+    };
+    for (requests, wanted) in
+        [(format!("[{}]", ask("r", 33)), 33), (format!("[{}, {}]", ask("a", 1), ask("b", 32)), 33)]
+    {
+        let error = chosen(&requests, &[]).unwrap_err();
+        assert_eq!(error.code(), "CLAIM-INVALID");
+        let says = format!("asks for {wanted} devices; one claim may have at most 32");
+        assert!(error.to_string().contains(&says), "{error}");
     }
 }
