@@ -51,7 +51,7 @@ const MAX_GPUS: usize = 64;
 
 impl NodeConfig {
     pub(super) fn read(path: &Path) -> Result<Self, GpuError> {
-        let bytes = divvy_cdi::file::read(path, MAX_BYTES, &Trust::Any)?;
+        let bytes = divvy_cdi::file::read(path, MAX_BYTES, &Trust::of_process())?;
         let wrong = |message: String| GpuError::NodeFile { path: path.to_owned(), message };
         let text =
             std::str::from_utf8(&bytes).map_err(|_| wrong("is not UTF-8 text".to_owned()))?;

@@ -3,7 +3,8 @@
 //! is the product's own.
 //!
 //! What is made on it stays: the state lies beside the file, changed under a lock, so that daemon,
-//! command line and tests see one node.
+//! command line and tests see one node. Both files decide what containers are given, so they are
+//! trusted like a spec: nobody but root, or the caller, may be able to write them.
 
 mod file;
 mod state;
@@ -190,7 +191,7 @@ impl Gpus for Sim {
 
     fn driver_files(&self) -> Result<Files, GpuError> {
         let text = format!("a simulated driver, version {}\n", self.config.driver);
-        let known = divvy_cdi::file::read(&self.driver_file, 4096, &Trust::Any);
+        let known = divvy_cdi::file::read(&self.driver_file, 4096, &Trust::of_process());
         if known.is_ok_and(|known| known == text.as_bytes()) {
             // As it should be.
         } else {

@@ -53,7 +53,7 @@ impl Store {
 
     /// The state; a node on which nothing was made yet has none.
     pub(super) fn read(&self) -> Result<State, GpuError> {
-        match divvy_cdi::file::read(&self.file, MAX_BYTES, &Trust::Any) {
+        match divvy_cdi::file::read(&self.file, MAX_BYTES, &Trust::of_process()) {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|e| GpuError::State { path: self.file.clone(), message: e.to_string() }),
             Err(FileError::NotFound { .. }) => Ok(State::default()),
