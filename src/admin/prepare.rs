@@ -62,7 +62,7 @@ impl Prepare {
                 }
             }
         }
-        Ok(answer(&done, places))
+        Ok(answer(&done))
     }
 }
 
@@ -89,12 +89,11 @@ pub(crate) fn failure(error: &PrepareError) -> Failure {
     Failure::of(error.code(), error)
 }
 
-fn answer(done: &[Prepared], places: &Places) -> Answer {
+fn answer(done: &[Prepared]) -> Answer {
     let mut text = String::new();
     let mut claims = Vec::new();
     for Prepared { entry, fresh } in done {
-        let spec = places.cdi_dir.join(emit::spec_name(&entry.uid));
-        let record = places.run_dir.join("claims").join(format!("{}.json", entry.uid));
+        let (spec, record) = (entry.spec_path(), entry.run().claim_path(&entry.uid));
         if !text.is_empty() {
             text.push('\n');
         }

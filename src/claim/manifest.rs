@@ -6,6 +6,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use divvy_cdi::{doc, file::Trust};
+use divvy_hook::record::Consumer;
 use serde::Serialize;
 
 use super::{
@@ -41,6 +42,7 @@ pub struct Class {
 pub(super) const MAX_ITEMS: usize = 32;
 const MAX_SUBREQUESTS: usize = 8;
 const MAX_ALLOCATED_CONFIG: usize = 2 * MAX_ITEMS;
+const MAX_CONSUMERS: usize = 256;
 /// The most objects in a `List`.
 const MAX_OBJECTS: usize = 10_000;
 
@@ -179,6 +181,7 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
         config: Vec::new(),
         restrictions: Vec::new(),
         allocation: None,
+        consumers: Vec::new(),
     };
     if let Some(devices) = object.need("spec")?.get("devices")? {
         claim.requests = requests(&devices)?;
@@ -190,8 +193,19 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
             Some(field) => Some(allocation(&field, &claim.requests)?),
             None => None,
         };
+        let consumers = status.list("reservedFor", MAX_CONSUMERS)?;
+        claim.consumers = consumers.iter().map(consumer).collect::<Result<_, _>>()?;
     }
     Ok(claim)
+}
+
+fn consumer(field: &Field<'_>) -> Result<Consumer, ClaimError> {
+    // Pods are the only ones so far; another is recorded as what it is.
+    let kind = match field.need_text("resource")?.as_str() {
+        "pods" => "Pod".to_owned(),
+        resource => resource.to_owned(),
+    };
+    Ok(Consumer { kind, uid: field.need_text("uid")?, name: field.need_text("name")? })
 }
 
 fn class(object: &Field<'_>) -> Result<Class, ClaimError> {

@@ -10,6 +10,7 @@ use std::{fmt, path::Path};
 use serde::Serialize;
 
 use divvy_cdi::{doc::DocError, file::FileError, problem::Problem};
+use divvy_hook::record::Consumer;
 
 pub use config::{Configured, Sharing};
 pub use manifest::{Class, MAX_BYTES, Manifests};
@@ -34,6 +35,9 @@ pub struct Claim {
     pub restrictions: Vec<String>,
     /// What it was given, once it was.
     pub allocation: Option<Allocation>,
+    /// Who may use it (`status.reservedFor`). They come and go: no part of what is asked for.
+    #[serde(skip)]
+    pub consumers: Vec<Consumer>,
 }
 
 /// One request of a claim.

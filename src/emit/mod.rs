@@ -1,7 +1,7 @@
 //! What goes out for a prepared claim: a CDI spec with its devices, and the record by which the
 //! hook finds them.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use divvy_cdi::{
     host::NodeKind,
@@ -57,17 +57,17 @@ pub fn spec(uid: &str, parts: Vec<Part<'_>>, common: Files) -> Spec {
     spec
 }
 
-/// The record of a claim whose spec is at `path` with these bytes.
-pub fn record(entry: &Entry, path: &Path, bytes: &[u8]) -> ClaimRecord {
+/// The record of a claim whose spec has these bytes.
+pub fn record(entry: &Entry, bytes: &[u8]) -> ClaimRecord {
     let mut requests = BTreeMap::<String, Vec<String>>::new();
     let mut specs = BTreeMap::new();
+    let (path, digest) = (entry.spec_path(), record::digest(bytes));
     for device in &entry.devices {
         let name = cdi_name(&entry.uid, &device.device);
         // Containers name requests, never subrequests.
         let request = device.request.split('/').next().unwrap_or_default();
         requests.entry(request.to_owned()).or_default().push(name.clone());
-        let digest = record::digest(bytes);
-        specs.insert(name, SpecRef { path: path.to_owned(), digest });
+        specs.insert(name, SpecRef { path: path.clone(), digest: digest.clone() });
     }
     ClaimRecord {
         version: record::VERSION,
@@ -79,7 +79,7 @@ pub fn record(entry: &Entry, path: &Path, bytes: &[u8]) -> ClaimRecord {
         boot: entry.boot.clone(),
         requests,
         specs,
-        consumers: Vec::new(),
+        consumers: entry.consumers.clone(),
     }
 }
 

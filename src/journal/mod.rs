@@ -7,11 +7,11 @@ use std::{
 };
 
 use divvy_cdi::file::{self, Durability, FileError, Trust};
-use divvy_hook::record::Origin;
+use divvy_hook::record::{Consumer, Origin, RunDir};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dir,
+    dir, emit,
     lock::{Lock, LockError},
     plan::{Held, Planned, Step},
 };
@@ -40,6 +40,13 @@ pub struct Entry {
     pub asked: String,
     /// The GPUs it is on: [`crate::gpu::Gpus::address`].
     pub gpus: String,
+    /// Where its CDI spec is written, absolute.
+    pub cdi_dir: PathBuf,
+    /// Where its record is written, absolute.
+    pub run_dir: PathBuf,
+    /// Who may use it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consumers: Vec<Consumer>,
     /// The boot in which it was last verified.
     pub boot: String,
     /// How far it is.
@@ -48,6 +55,12 @@ pub struct Entry {
     pub devices: Vec<Planned>,
     /// The changes of the machine, in the order in which they are made.
     pub steps: Vec<Step>,
+}
+
+/// As much of an entry as every version has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 /// How far a claim is.
@@ -128,11 +141,13 @@ impl Journal {
             Err(error) => return Err(error.into()),
         };
         let invalid = |why: String| JournalError::Invalid { path: path.clone(), why };
-        let entry: Entry = serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
-        if entry.version != VERSION {
-            let found = entry.version;
-            return Err(invalid(format!("version {found}, and this divvy reads {VERSION}")));
+        // First: an entry of another version may have other fields.
+        let Versioned { version } =
+            serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
+        if version != VERSION {
+            return Err(invalid(format!("version {version}, and this divvy reads {VERSION}")));
         }
+        let entry: Entry = serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
         if entry.uid != uid {
             return Err(invalid(format!("it is about the claim with UID {}", entry.uid)));
         }
@@ -194,6 +209,16 @@ impl Entry {
     /// `namespace/name`
     pub fn title(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// The file of its CDI spec.
+    pub fn spec_path(&self) -> PathBuf {
+        self.cdi_dir.join(emit::spec_name(&self.uid))
+    }
+
+    /// The directory of its record.
+    pub fn run(&self) -> RunDir {
+        RunDir::new(&self.run_dir)
     }
 
     /// What the claim holds, so that no other gets it.

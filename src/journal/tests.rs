@@ -1,6 +1,6 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use divvy_hook::record::Origin;
+use divvy_hook::record::{Consumer, Origin};
 
 use super::{Entry, Journal, JournalError, Stage, VERSION};
 use crate::{
@@ -21,6 +21,13 @@ fn entry(uid: &str) -> Entry {
         origin: Origin::Local,
         asked: "sha256:x".to_owned(),
         gpus: "sim:/node.toml".to_owned(),
+        cdi_dir: "/cdi".into(),
+        run_dir: "/run".into(),
+        consumers: vec![Consumer {
+            kind: "Pod".to_owned(),
+            uid: "p".to_owned(),
+            name: "pod".to_owned(),
+        }],
         boot: "b".to_owned(),
         stage: Stage::Started,
         devices: vec![Planned {
@@ -78,6 +85,8 @@ fn a_damaged_entry_is_an_error_that_names_it_and_hides_no_other() {
     for (text, says) in [
         (String::new(), "EOF"),
         (good.replace("\"version\": 1", "\"version\": 2"), "version 2"),
+        // Another version is said to be one, whatever its fields are.
+        ("{\"version\": 2, \"later\": []}".to_owned(), "version 2"),
         (good.replace("\"stage\"", "\"stagE\""), "stagE"),
         (good.clone(), "UID a"),
     ] {

@@ -9,6 +9,7 @@ const SMALL: &str = "gpu-0000-43-00-1g10gb-2";
 
 fn claim() -> Claim {
     Claim {
+        consumers: Vec::new(),
         uid: "u".to_owned(),
         namespace: "default".to_owned(),
         name: "c".to_owned(),

@@ -9,9 +9,12 @@ mod publish;
 mod reconcile;
 mod step;
 
-use std::{fmt, path::Path};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
-use divvy_cdi::{file::FileError, spec::WriteError};
+use divvy_cdi::{file::FileError, problem::chain, spec::WriteError};
 use divvy_hook::record::{Origin, RecordError, RunDir};
 
 use crate::{
@@ -33,9 +36,10 @@ pub struct Node<'a> {
     pub gpus: &'a dyn Gpus,
     /// What was done on it.
     pub journal: &'a Journal,
-    /// Where the hook finds the records.
+    /// Where the hook finds the records of claims that are new; a prepared claim's stay where they
+    /// were written.
     pub run: &'a RunDir,
-    /// Where claims' CDI specs go.
+    /// Where their CDI specs go.
     pub cdi_dir: &'a Path,
     /// The boot it is in.
     pub boot: &'a str,
@@ -68,6 +72,19 @@ pub enum PrepareError {
     /// It cannot be prepared as it is allocated.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// It belongs to pods: what is prepared by hand can be named by every container.
+    #[error(
+        "claim {claim} is reserved for {kind} {name} (status.reservedFor): a pod's claim is prepared \
+         for its pods alone, by the kubelet; leave reservedFor out to prepare one like it by hand"
+    )]
+    Reserved {
+        /// The claim.
+        claim: String,
+        /// The kind of its first consumer.
+        kind: String,
+        /// That one's name.
+        name: String,
+    },
     /// It is prepared, but as something else.
     #[error("claim {claim} is prepared already, and {differs}")]
     Changed {
@@ -152,6 +169,10 @@ impl Node<'_> {
         classes: &[Class],
         origin: Origin,
     ) -> Result<Prepared, PrepareError> {
+        if let (Origin::Local, Some(pod)) = (origin, claim.consumers.first()) {
+            let (claim, kind, name) = (claim.title(), pod.kind.clone(), pod.name.clone());
+            return Err(PrepareError::Reserved { claim, kind, name });
+        }
         let held = self.journal.lock()?;
         // A damaged entry stops every new claim: what it holds is not known.
         let entries = self.journal.entries()?.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -170,6 +191,10 @@ impl Node<'_> {
             self.is_same(&entry, claim, &asked, origin)?;
             match entry.stage {
                 Stage::Done => {
+                    if entry.consumers != claim.consumers {
+                        entry.consumers.clone_from(&claim.consumers);
+                        self.journal.write(&held, &entry)?;
+                    }
                     self.ensure(&held, &mut entry)?;
                     return Ok(Prepared { entry, fresh: false });
                 }
@@ -219,6 +244,10 @@ impl Node<'_> {
             "--gpus has changed since"
         } else if entry.stage == Stage::Done && entry.asked != asked {
             "its manifest has changed since"
+        } else if entry.stage == Stage::Done && entry.cdi_dir != absolute(self.cdi_dir)? {
+            "its CDI spec lies elsewhere: --cdi-dir has changed since"
+        } else if entry.stage == Stage::Done && entry.run_dir != absolute(self.run.path())? {
+            "its record lies elsewhere: --run-dir has changed since"
         } else {
             return Ok(());
         };
@@ -234,8 +263,9 @@ impl Node<'_> {
         asked: String,
         others: &[Held],
     ) -> Result<Entry, PrepareError> {
-        dir::check(self.cdi_dir)?;
-        dir::check(self.run.path())?;
+        let (cdi_dir, run_dir) = (absolute(self.cdi_dir)?, absolute(self.run.path())?);
+        dir::check(&cdi_dir)?;
+        dir::check(&run_dir)?;
         let inventory = self.gpus.inventory()?;
         let plan = match &claim.allocation {
             Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,
@@ -252,6 +282,9 @@ impl Node<'_> {
             origin,
             asked,
             gpus: self.gpus.address().to_owned(),
+            cdi_dir,
+            run_dir,
+            consumers: claim.consumers.clone(),
             boot: self.boot.to_owned(),
             stage: Stage::Started,
             devices: plan.devices,
@@ -268,6 +301,17 @@ impl Node<'_> {
     }
 }
 
+/// A directory as whoever comes later, from anywhere, finds it.
+fn absolute(dir: &Path) -> Result<PathBuf, FileError> {
+    let failed = |source| FileError::Io { path: dir.to_owned(), doing: "use", source };
+    let absolute = std::path::absolute(dir).map_err(failed)?;
+    match absolute.to_str() {
+        Some(_) => Ok(absolute),
+        // Neither the journal nor a record could name it.
+        None => Err(failed(io::Error::other("its path is not UTF-8 text"))),
+    }
+}
+
 // === impl PrepareError ===
 
 impl PrepareError {
@@ -279,6 +323,7 @@ impl PrepareError {
             Self::Directory(error) => error.code(),
             Self::Allocate(error) => error.code(),
             Self::Plan(error) => error.code(),
+            Self::Reserved { .. } => "CLAIM-UNSUPPORTED",
             Self::Changed { .. } | Self::NameTaken { .. } => "CLAIM-PREPARED",
             Self::Step { source, .. } => source.code(),
             Self::Left { left, .. } => left.first().map_or("UNPREPARE", |left| left.error.code()),
@@ -306,12 +351,7 @@ impl StepError {
 impl fmt::Display for Left<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Undone { doing, error } in self.0 {
-            write!(f, "; {doing} failed as well: {error}")?;
-            let mut source = std::error::Error::source(error);
-            while let Some(cause) = source {
-                write!(f, ": {cause}")?;
-                source = cause.source();
-            }
+            write!(f, "; {doing} failed as well: {}", chain(error))?;
         }
         Ok(())
     }

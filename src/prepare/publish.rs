@@ -1,12 +1,11 @@
 //! Publishing writes what containers start by: the claim's CDI spec and its record. Files that are
 //! as they should be are left alone, so that no engine reads its specs again for nothing.
 
-use std::path::Path;
-
 use divvy_cdi::{
-    file::{self, FileError, MAX_SPEC_BYTES, Trust},
+    file::{self, MAX_SPEC_BYTES, Trust},
     spec::{self, Spec},
 };
+use divvy_hook::record::Origin;
 
 use super::{Node, StepError};
 use crate::{dir, emit, gpu::GpuError, journal::Entry, plan::Target};
@@ -17,10 +16,10 @@ impl Node<'_> {
     /// Writes spec and record of an entry, where they are not there already; false when both were.
     pub(super) fn publish(&self, entry: &Entry) -> Result<bool, (String, StepError)> {
         let spec = self.spec(entry).map_err(|e| ("finding the devices' files".to_owned(), e))?;
-        let doing = || format!("writing the CDI spec into {}", self.cdi_dir.display());
-        let wrote_spec = self.write_spec(entry, &spec).map_err(|e| (doing(), e))?;
-        let doing = || format!("writing the record into {}", self.run.path().display());
-        let wrote_record = self.write_record(entry).map_err(|e| (doing(), e))?;
+        let doing = || format!("writing the CDI spec into {}", entry.cdi_dir.display());
+        let wrote_spec = write_spec(entry, &spec).map_err(|e| (doing(), e))?;
+        let doing = || format!("writing the record into {}", entry.run_dir.display());
+        let wrote_record = write_record(entry).map_err(|e| (doing(), e))?;
         Ok(wrote_spec || wrote_record)
     }
 
@@ -47,39 +46,31 @@ impl Node<'_> {
         }
         Ok(emit::spec(&entry.uid, parts, self.gpus.driver_files()?))
     }
-
-    fn write_spec(&self, entry: &Entry, spec: &Spec) -> Result<bool, StepError> {
-        let name = emit::spec_name(&entry.uid);
-        let path = self.cdi_dir.join(&name);
-        let there = file::read(&path, MAX_SPEC_BYTES, &Trust::of_process());
-        let same = there.ok().and_then(|bytes| spec::read(&path, &bytes).ok());
-        if same.is_some_and(|there| there.spec == *spec) {
-            return Ok(false);
-        }
-        dir::make(self.cdi_dir, 0o755)?;
-        spec::write(self.cdi_dir, &name, spec)?;
-        Ok(true)
-    }
-
-    fn write_record(&self, entry: &Entry) -> Result<bool, StepError> {
-        let dir = std::path::absolute(self.cdi_dir).map_err(|e| io(self.cdi_dir, "read", e))?;
-        let path = dir.join(emit::spec_name(&entry.uid));
-        let bytes = file::read(&path, MAX_SPEC_BYTES, &Trust::of_process())?;
-        let record = emit::record(entry, &path, &bytes);
-        let there = match entry.origin {
-            divvy_hook::record::Origin::Api => self.run.claim(&entry.uid),
-            divvy_hook::record::Origin::Local => {
-                self.run.local_claim(&entry.namespace, &entry.name)
-            }
-        };
-        if matches!(there, Ok(Some(there)) if there == record) {
-            return Ok(false);
-        }
-        self.run.write_claim(&record)?;
-        Ok(true)
-    }
 }
 
-fn io(path: &Path, doing: &'static str, source: std::io::Error) -> FileError {
-    FileError::Io { path: path.to_owned(), doing, source }
+fn write_spec(entry: &Entry, spec: &Spec) -> Result<bool, StepError> {
+    let path = entry.spec_path();
+    let there = file::read(&path, MAX_SPEC_BYTES, &Trust::of_process());
+    let same = there.ok().and_then(|bytes| spec::read(&path, &bytes).ok());
+    if same.is_some_and(|there| there.spec == *spec) {
+        return Ok(false);
+    }
+    dir::make(&entry.cdi_dir, 0o755)?;
+    spec::write(&entry.cdi_dir, &emit::spec_name(&entry.uid), spec)?;
+    Ok(true)
+}
+
+fn write_record(entry: &Entry) -> Result<bool, StepError> {
+    let bytes = file::read(&entry.spec_path(), MAX_SPEC_BYTES, &Trust::of_process())?;
+    let record = emit::record(entry, &bytes);
+    let run = entry.run();
+    let there = match entry.origin {
+        Origin::Api => run.claim(&entry.uid),
+        Origin::Local => run.local_claim(&entry.namespace, &entry.name),
+    };
+    if matches!(there, Ok(Some(there)) if there == record) {
+        return Ok(false);
+    }
+    run.write_claim(&record)?;
+    Ok(true)
 }

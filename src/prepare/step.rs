@@ -16,12 +16,32 @@ type Failed = (String, StepError);
 // === impl Node ===
 
 impl Node<'_> {
-    /// Does all that a new entry says, and journals it.
+    /// Does all that a new entry says, and journals it. After a failure the entry has no steps but
+    /// those to undo.
     pub(super) fn act(&self, held: &Lock, entry: &mut Entry) -> Result<(), Failed> {
+        let mut done = 0;
+        let acted = self.act_counting(held, entry, &mut done);
+        if acted.is_err() && entry.steps.len() > done {
+            entry.steps.truncate(done);
+            // So that nobody who goes on undoing it touches more. Where the journal is what fails,
+            // that is said already.
+            let _said = self.note(held, entry);
+        }
+        acted
+    }
+
+    /// [`Self::act`]; `done` counts the steps that took effect, or may have.
+    fn act_counting(&self, held: &Lock, entry: &mut Entry, done: &mut usize) -> Result<(), Failed> {
         self.note(held, entry)?;
         for index in 0..entry.steps.len() {
             let Some(step) = entry.steps.get_mut(index) else { break };
+            // A partition that failed was not made, and one that lies there now is somebody else's.
+            // A time slice may have been set, and is set back as it was found.
+            if matches!(step, Step::TimeSlice { .. }) {
+                *done = index + 1;
+            }
             self.step(step).map_err(|error| (step.to_string(), error))?;
+            *done = index + 1;
             if matches!(step, Step::Partition(_)) {
                 self.note(held, entry)?;
             }
@@ -32,7 +52,7 @@ impl Node<'_> {
     }
 
     /// Verifies a prepared claim and brings back what is missing, so that its names keep working.
-    /// True when something was.
+    /// True when something was. Where that fails, its record and spec are gone until it succeeds.
     pub(super) fn ensure(
         &self,
         held: &Lock,
@@ -40,7 +60,6 @@ impl Node<'_> {
     ) -> Result<bool, super::PrepareError> {
         let inventory = self.gpus.inventory()?;
         let before = entry.clone();
-        let title = entry.title();
         let mut ensure = || -> Result<bool, Failed> {
             let mut restored = false;
             for index in 0..entry.steps.len() {
@@ -52,11 +71,10 @@ impl Node<'_> {
             }
             Ok(self.publish(entry)? || restored)
         };
-        ensure().map_err(|(doing, source)| super::PrepareError::Step {
-            claim: title,
-            doing,
-            source: Box::new(source),
-            left: Vec::new(),
+        ensure().map_err(|(doing, source)| {
+            // What is published may name nodes that are somebody else's by now.
+            let (claim, left) = (entry.title(), withdraw(entry));
+            super::PrepareError::Step { claim, doing, source: Box::new(source), left }
         })
     }
 
@@ -77,9 +95,7 @@ impl Node<'_> {
                     made.uuid = Some(there.uuid.clone());
                     return Ok(false);
                 }
-                // Noted first: after a crash, the one at that place is known to be ours.
-                made.uuid = None;
-                self.note(held, entry)?;
+                return self.make_again(held, entry, index, inventory).map(|()| true);
             }
             Step::TimeSlice { gpu, interval, .. } => {
                 if inventory.gpu(gpu).is_some_and(|gpu| gpu.time_slice == *interval) {
@@ -93,19 +109,39 @@ impl Node<'_> {
         Ok(true)
     }
 
+    /// Makes a lost partition of a prepared claim again, unless somebody else's is there by now.
+    fn make_again(
+        &self,
+        held: &Lock,
+        entry: &mut Entry,
+        index: usize,
+        inventory: &Inventory,
+    ) -> Result<(), Failed> {
+        let Some(Step::Partition(made)) = entry.steps.get_mut(index) else { return Ok(()) };
+        if let Some(error) = occupied(made, inventory) {
+            return Err((Step::Partition(made.clone()).to_string(), error.into()));
+        }
+        // Noted first: after a crash, the one at that place is known to be ours.
+        let lost = made.uuid.take();
+        self.note(held, entry)?;
+        let Some(step) = entry.steps.get_mut(index) else { return Ok(()) };
+        let stepped = self.step(step).map_err(|error| (step.to_string(), error));
+        if let (Err(_), Step::Partition(made)) = (&stepped, step) {
+            // None was made, so that one that comes to lie there is not ours.
+            made.uuid = lost;
+        }
+        let noted = self.note(held, entry);
+        stepped.and(noted)
+    }
+
     /// Undoes everything that an entry says, done or not, and removes it; what fails is returned,
     /// and then the entry stays.
     pub(super) fn undo(&self, held: &Lock, entry: &Entry) -> Vec<Undone> {
-        let mut left = Vec::new();
+        // First what containers start by: from here on nobody new gets the devices.
+        let mut left = withdraw(entry);
         let mut attempt = |doing: String, result: Result<(), StepError>| {
             left.extend(result.err().map(|error| Undone { doing, error }));
         };
-        // First what containers start by: from here on nobody new gets the devices.
-        let record = self.run.remove_claim(&entry.uid).map(drop).map_err(StepError::from);
-        attempt("removing the record".to_owned(), record);
-        let name = emit::spec_name(&entry.uid);
-        let spec = spec::remove(self.cdi_dir, &name).map(drop).map_err(StepError::from);
-        attempt("removing the CDI spec".to_owned(), spec);
         for step in entry.steps.iter().rev() {
             attempt(format!("undoing: {step}"), self.unstep(step));
         }
@@ -148,6 +184,31 @@ impl Node<'_> {
         let written = self.journal.write(held, entry);
         written.map_err(|error| ("writing the journal".to_owned(), error.into()))
     }
+}
+
+/// What lies where a partition was, if it is not that one.
+fn occupied(made: &MadePartition, inventory: &Inventory) -> Option<GpuError> {
+    let gpu = inventory.gpu(&made.gpu)?;
+    let there = gpu.in_the_way(gpu.model.profile(&made.profile)?, made.placement)?;
+    Some(GpuError::Occupied {
+        gpu: made.gpu.clone(),
+        profile: made.profile.clone(),
+        placement: made.placement,
+        by: format!("{} at {} ({})", there.profile, there.placement, there.uuid),
+    })
+}
+
+/// Takes away what containers start by; what fails is returned.
+fn withdraw(entry: &Entry) -> Vec<Undone> {
+    let record = entry.run().remove_claim(&entry.uid).map(drop).map_err(StepError::from);
+    let name = emit::spec_name(&entry.uid);
+    let spec = spec::remove(&entry.cdi_dir, &name).map(drop).map_err(StepError::from);
+    [("removing the record", record), ("removing the CDI spec", spec)]
+        .into_iter()
+        .filter_map(|(doing, result)| {
+            Some(Undone { doing: doing.to_owned(), error: result.err()? })
+        })
+        .collect()
 }
 
 // === impl Step ===

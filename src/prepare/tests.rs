@@ -1,10 +1,15 @@
 //! Every call on the GPUs goes wrong once: what is left is the claim, whole, or nothing.
 
+mod foreign;
 mod random;
 
-use std::{cell::Cell, fs, path::Path};
+use std::{
+    cell::{Cell, RefCell},
+    fs,
+    path::Path,
+};
 
-use divvy_hook::record::{Origin, RunDir};
+use divvy_hook::record::{Consumer, Origin, RunDir};
 
 use super::{Node, PrepareError, Reconciled};
 use crate::{
@@ -43,6 +48,8 @@ struct Faulty {
     fails: usize,
     after: bool,
     how: How,
+    /// UUID of what somebody else made.
+    foreign: RefCell<Option<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +57,8 @@ enum How {
     Error,
     /// The process ends there, as far as anybody can see.
     Crash,
+    /// Where it makes a partition, somebody else makes the same a moment before.
+    Raced,
 }
 
 struct World {
@@ -62,16 +71,21 @@ struct World {
 
 impl Faulty {
     fn new(world: &World, fails: usize, after: bool) -> Self {
-        Self { sim: world.sim(), calls: Cell::new(0), fails, after, how: How::Error }
+        let (sim, calls, foreign) = (world.sim(), Cell::new(0), RefCell::new(None));
+        Self { sim, calls, fails, after, how: How::Error, foreign }
     }
 
     fn crashing(world: &World, fails: usize, after: bool) -> Self {
         Self { how: How::Crash, ..Self::new(world, fails, after) }
     }
 
+    fn raced(world: &World, fails: usize) -> Self {
+        Self { how: How::Raced, ..Self::new(world, fails, false) }
+    }
+
     fn call<T>(&self, call: impl FnOnce(&Sim) -> Result<T, GpuError>) -> Result<T, GpuError> {
         self.calls.set(self.calls.get() + 1);
-        if self.calls.get() != self.fails {
+        if self.calls.get() != self.fails || self.how == How::Raced {
             return call(&self.sim);
         }
         if self.after {
@@ -82,6 +96,7 @@ impl Faulty {
                 Err(GpuError::NoPartition { gpu: "?".to_owned(), partition: "?".to_owned() })
             }
             How::Crash => std::panic::resume_unwind(Box::new("crash")),
+            How::Raced => unreachable!(),
         }
     }
 }
@@ -96,6 +111,10 @@ impl Gpus for Faulty {
     }
 
     fn create_partition(&self, gpu: &str, p: &str, at: Placement) -> Result<Partition, GpuError> {
+        if self.how == How::Raced && self.calls.get() + 1 == self.fails {
+            let made = self.sim.create_partition(gpu, p, at);
+            *self.foreign.borrow_mut() = made.ok().map(|partition| partition.uuid);
+        }
         // By contract nothing is left when making fails, so it never fails after the fact.
         let before = !self.after || self.calls.get() + 1 != self.fails;
         if before || self.how == How::Crash {
@@ -156,7 +175,10 @@ impl World {
                 sim.destroy_partition(&MadePartition { gpu, profile, placement, uuid }).unwrap();
             }
         }
-        fs::remove_dir_all(self.dir.path().join("run")).unwrap();
+        let run = self.dir.path().join("run");
+        if run.exists() {
+            fs::remove_dir_all(run).unwrap();
+        }
     }
 
     /// Nothing of any claim is on the machine.
@@ -344,5 +366,22 @@ fn a_crash_while_bringing_back_loses_nothing() {
             world.with(&world.sim(), |node| node.unprepare(&claim().uid)).unwrap();
             world.assert_empty(&when);
         }
+    }
+}
+
+#[test]
+fn consumers_are_recorded_as_they_come_and_go() {
+    let world = World::new();
+    let consumer = |name: &str| Consumer {
+        kind: "Pod".to_owned(),
+        uid: format!("uid-{name}"),
+        name: name.to_owned(),
+    };
+    let mut claim = claim();
+    for consumers in [vec![consumer("a")], vec![consumer("a"), consumer("b")], vec![]] {
+        claim.consumers = consumers;
+        world.with(&world.sim(), |node| node.prepare(&claim, &[], Origin::Api)).unwrap();
+        let record = world.run.claim(&claim.uid).unwrap().unwrap();
+        assert_eq!(record.consumers, claim.consumers);
     }
 }

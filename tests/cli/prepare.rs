@@ -223,3 +223,30 @@ fn the_examples_are_what_they_say() {
     }
     assert_eq!(seen, 4);
 }
+
+#[test]
+fn a_claim_of_pods_is_not_prepared_by_hand() {
+    let world = World::new();
+    let reserved = claim("a", SMALL, "")
+        .replace("status:\n", "status:\n  reservedFor: [{resource: pods, name: web-0, uid: u}]\n");
+    world.write("c.yaml", reserved);
+    let refused = world.divvy(&["prepare", "-f", "c.yaml"]);
+    refused.failed(4, "CLAIM-UNSUPPORTED", "reserved for Pod web-0");
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_node_that_others_could_have_written_is_refused() {
+    let world = World::new();
+    world.write("c.yaml", claim("a", SMALL, ""));
+    let open = |name: &str, mode| {
+        fs::set_permissions(world.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open("node.toml", 0o666);
+    world.divvy(&["prepare", "-f", "c.yaml"]).failed(1, "UNTRUSTED", "node.toml");
+    open("node.toml", 0o644);
+    world.json(&["prepare", "-f", "c.yaml"]);
+    open("node.state.json", 0o666);
+    world.divvy(&["devices"]).failed(1, "UNTRUSTED", "node.state.json");
+    open("node.state.json", 0o644);
+}

@@ -85,3 +85,43 @@ fn a_claim_of_the_api_is_never_reached_by_name() {
     assert!(world.divvy(&["unprepare", "a"]).ok().contains("was not prepared"));
     assert!(world.divvy(&["unprepare", "-f", "c.yaml"]).ok().contains("a: was not prepared"));
 }
+
+#[test]
+fn it_is_ended_where_it_was_prepared() {
+    let world = World::new();
+    world.write("c.yaml", claim("a", SMALL, ""));
+    let mut elsewhere = std::process::Command::new(env!("CARGO_BIN_EXE_divvy"));
+    elsewhere.current_dir(world.path("")).args(["prepare", "-f", "c.yaml", "--gpus"]);
+    elsewhere.args(["sim:node.toml", "--state-dir", "state", "--run-dir", "r", "--cdi-dir", "c"]);
+    assert!(elsewhere.output().unwrap().status.success());
+    let specs = || fs::read_dir(world.path("c")).unwrap().count();
+    let records = || fs::read_dir(world.path("r/claims")).unwrap().count();
+    assert_eq!((specs(), records()), (1, 1));
+    // Not a second time somewhere else.
+    world.divvy(&["prepare", "-f", "c.yaml"]).failed(1, "CLAIM-PREPARED", "--cdi-dir has changed");
+    assert!(world.node(&["--once"]).status().unwrap().success());
+    assert_eq!((specs(), records()), (1, 1));
+    world.divvy(&["unprepare", "a"]).ok();
+    assert_eq!((specs(), records()), (0, 0));
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn what_was_ended_is_said_though_another_failed() {
+    let world = World::new();
+    world.write("away.toml", crate::support::NODE);
+    world.write("c.yaml", claim("a", SMALL, "") + &claim("b", WHOLE, ""));
+    world.json(&["prepare", "-f", "c.yaml", "--name", "a"]);
+    let mut other = std::process::Command::new(env!("CARGO_BIN_EXE_divvy"));
+    other.current_dir(world.path("")).args(["prepare", "-f", "c.yaml", "--name", "b", "--gpus"]);
+    other.arg("sim:away.toml");
+    for dir in ["cdi", "run", "state"] {
+        other.arg(format!("--{dir}-dir")).arg(world.path(dir));
+    }
+    assert!(other.output().unwrap().status.success());
+    fs::remove_file(world.path("node.toml")).unwrap();
+    let ended = world.divvy(&["unprepare", "-f", "c.yaml"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.out, "claim default/b: ended\n");
+    assert!(ended.err.contains("claim default/a"), "{ended:?}");
+}

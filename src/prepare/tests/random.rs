@@ -2,7 +2,10 @@
 //! partitions. After each step nothing is given twice, and what is not ours is still there.
 
 use super::*;
-use crate::plan::Target;
+use crate::{
+    journal::Entry,
+    plan::{Step, Target},
+};
 
 const STEPS: usize = 40;
 const WALKS: u64 = 30;
@@ -63,13 +66,42 @@ fn check(world: &World, foreign: &Foreign, when: &str) {
         assert!(there.iter().any(|partition| partition.uuid == *uuid), "{when}: {uuid} is gone");
     }
     for partition in there {
-        let ours = targets.iter().any(|target| match target {
-            Target::Partition { profile, placement, .. } => {
-                *profile == partition.profile && *placement == partition.placement
-            }
-            Target::Gpu { .. } => false,
-        });
+        let ours = steps(&entries).any(|made| made.is(partition));
         assert!(ours != foreign.contains(&partition.uuid), "{when}: {partition:?}");
+    }
+}
+
+fn steps(entries: &[Entry]) -> impl Iterator<Item = &MadePartition> {
+    entries.iter().flat_map(|entry| &entry.steps).filter_map(|step| match step {
+        Step::Partition(made) => Some(made),
+        Step::TimeSlice { .. } => None,
+    })
+}
+
+/// An administrator makes a partition, and may end one of ours before, at that very place or not.
+/// One kind of place is left out: between noting that it will make one there and noting its UUID,
+/// divvy cannot tell whose it is.
+fn intrude(world: &World, foreign: &mut Foreign, random: &mut fastrand::Rng) {
+    let sim = world.sim();
+    let gpu = sim.inventory().unwrap().gpus[1].clone();
+    let ours: Vec<_> =
+        gpu.partitions().iter().filter(|there| !foreign.contains(&there.uuid)).collect();
+    let (mut profile, mut placement) =
+        ("1g.10gb".to_owned(), Placement { start: random.u8(0..7), size: 1 });
+    if let (Some(there), true) = (random.choice(ours), random.bool()) {
+        (profile, placement) = (there.profile.clone(), there.placement);
+        let (gpu, profile) = (gpu.uuid.clone(), profile.clone());
+        let uuid = Some(there.uuid.clone());
+        sim.destroy_partition(&MadePartition { gpu, profile, placement, uuid }).unwrap();
+    }
+    let entries: Vec<_> =
+        world.journal.entries().unwrap().into_iter().map(Result::unwrap).collect();
+    let perhaps = |made: &MadePartition| {
+        made.uuid.is_none() && made.profile == profile && made.placement == placement
+    };
+    if !steps(&entries).any(perhaps) && random.u8(..4) > 0 {
+        let made = sim.create_partition(&gpu.uuid, &profile, placement);
+        foreign.extend(made.ok().map(|partition| partition.uuid));
     }
 }
 
@@ -83,6 +115,7 @@ fn walk(seed: u64) {
         let gpus = match random.u8(..4) {
             0 => Faulty::crashing(&world, random.usize(1..8), random.bool()),
             1 => Faulty::new(&world, random.usize(1..8), random.bool()),
+            2 => Faulty::raced(&world, random.usize(1..8)),
             _ => Faulty::new(&world, usize::MAX, false),
         };
         let act = |node: &Node<'_>| match random.u8(..8) {
@@ -93,13 +126,14 @@ fn walk(seed: u64) {
         let act = std::panic::AssertUnwindSafe(|| world.with(&gpus, act));
         // A crash is one of the things that happen.
         let _crashed = std::panic::catch_unwind(act);
-        if random.u8(..10) == 0 {
-            let gpu = &world.sim().inventory().unwrap().gpus[1].uuid.clone();
-            // Not at the one place where a claim wants the same: between noting that it will make
-            // one there and noting its UUID, divvy cannot tell whose it is.
-            let placement = Placement { start: random.u8(1..7), size: 1 };
-            let made = world.sim().create_partition(gpu, "1g.10gb", placement);
-            foreign.extend(made.ok().map(|partition| partition.uuid));
+        foreign.extend(gpus.foreign.take());
+        match random.u8(..20) {
+            0..3 => intrude(&world, &mut foreign, &mut random),
+            3 => {
+                world.reboot();
+                foreign.clear();
+            }
+            _ => {}
         }
         check(&world, &foreign, &when);
     }
