@@ -2,12 +2,13 @@
 //! when its holder ends, however it ends.
 
 use std::{
-    fs::{File, OpenOptions},
-    io,
-    os::unix::fs::OpenOptionsExt,
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
+use divvy_cdi::file::Trust;
 use rustix::fs::OFlags;
 
 /// A held lock, free again when dropped.
@@ -30,7 +31,8 @@ pub struct LockError {
 // === impl Lock ===
 
 impl Lock {
-    /// Waits for the lock at `path`; the file is made where it is missing, and stays.
+    /// Waits for the lock at `path`, and says so on stderr where it has to: whoever waits can only
+    /// be told while they do. The file is made where it is missing, and stays.
     ///
     /// # Errors
     /// The file cannot be made: its folder is missing or belongs to somebody else.
@@ -45,9 +47,40 @@ impl Lock {
             if !file.metadata()?.is_file() {
                 return Err(io::Error::other("not a regular file"));
             }
-            file.lock()?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    tell_who_waits(path, &file);
+                    file.lock()?;
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
             Ok(Self { _file: file })
         };
         lock().map_err(|source| LockError { path: path.to_owned(), source })
     }
+}
+
+fn tell_who_waits(path: &Path, file: &File) {
+    let by = holder(file).map(|by| format!(", held by {by}")).unwrap_or_default();
+    let line = format!("waiting for {}{by}\n", path.display());
+    let _nobody_listens = io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// The process that holds the lock, as far as it can be seen from here:
+/// `1: FLOCK  ADVISORY  WRITE 707 fd:01:5243 0 EOF` in `/proc/locks`.
+fn holder(file: &File) -> Option<String> {
+    let inode = file.metadata().ok()?.ino().to_string();
+    let read = |path: &str| divvy_cdi::file::read(path.as_ref(), 1 << 20, &Trust::Any).ok();
+    let locks = String::from_utf8(read("/proc/locks")?).ok()?;
+    let pid = locks.lines().find_map(|line| {
+        match line.split_ascii_whitespace().collect::<Vec<_>>().as_slice() {
+            [_, "FLOCK", _, "WRITE", pid, place, ..] if place.rsplit(':').next()? == inode => {
+                pid.parse::<u32>().ok().filter(|pid| *pid > 0)
+            }
+            _ => None,
+        }
+    })?;
+    let name = read(&format!("/proc/{pid}/comm"))?;
+    Some(format!("process {pid} ({})", String::from_utf8_lossy(&name).trim_end().escape_default()))
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    io::{BufRead, BufReader},
     os::unix::process::ExitStatusExt,
     process::Child,
     time::{Duration, Instant},
@@ -182,4 +183,17 @@ fn a_damaged_entry_stops_what_is_new_and_nothing_else() {
     world.divvy(&["unprepare", "a"]).ok();
     fs::remove_file(world.path("state/claims/x.json")).unwrap();
     assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn whoever_waits_says_for_whom() {
+    let world = world();
+    let (mut child, lock) = stopped_before_the_first_step(&world);
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    drop(lock);
+    assert!(child.wait().unwrap().success());
+    let (path, me) = (world.path("node.lock"), std::process::id());
+    let says = format!("waiting for {}, held by process {me} (", path.display());
+    assert!(said.starts_with(&says), "{said}");
 }
