@@ -1,7 +1,7 @@
 //! The daemon keeps a node in step with its journal: records and CDI specs of prepared claims come
 //! back after a reboot, which empties `/run`, and what a crash left half done is ended.
 
-use std::{ffi::OsString, io::Write, os::fd::AsFd, process::ExitCode};
+use std::{collections::BTreeSet, ffi::OsString, os::fd::AsFd, process::ExitCode};
 
 use clap::Parser;
 use nix::{
@@ -16,6 +16,7 @@ use crate::{
     admin::{
         Places, PlacesArgs, User,
         exit::{Exit, Failure},
+        tell,
     },
     prepare::{Node, Reconciled},
 };
@@ -46,6 +47,9 @@ enum Rounds {
     Every(u16),
 }
 
+/// The failures of a round, as they were told.
+type Told = BTreeSet<String>;
+
 /// Why the daemon goes on.
 enum Woken {
     Round,
@@ -54,13 +58,9 @@ enum Woken {
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli: Cli = match crate::admin::parse(args) {
         Ok(cli) => cli,
-        Err(error) => {
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
-            let _printed = error.print();
-            return exit.into();
-        }
+        Err(exit) => return exit.into(),
     };
     let rounds = if cli.once { Rounds::Once } else { Rounds::Every(cli.interval) };
     let served = cli.places.settle(user).and_then(|places| serve(&places, rounds));
@@ -81,27 +81,25 @@ fn serve(places: &Places, rounds: Rounds) -> Result<Exit, Failure> {
     let boot = crate::admin::boot()?;
     let cdi_dir = &places.cdi_dir;
     let node = Node { gpus: gpus.as_ref(), journal: &journal, run: &run, cdi_dir, boot: &boot };
-    let Rounds::Every(seconds) = rounds else { return Ok(round(&node, true)) };
+    let Rounds::Every(seconds) = rounds else {
+        return Ok(round(&node, true, &mut Told::new()));
+    };
+    let mut told = Told::new();
     let journal = journal.path().display();
     tell(&format!("keeping {} in step with {journal}\n", gpus.address()));
     loop {
-        round(&node, false);
+        round(&node, false, &mut told);
         if let Woken::End = wait(&signals, seconds)? {
             return Ok(Exit::Ok);
         }
     }
 }
 
-/// One round; says what it changed, and with `all` also what it found in step.
-fn round(node: &Node<'_>, all: bool) -> Exit {
-    let found = match node.reconcile() {
-        Ok(found) => found,
-        Err(error) => {
-            tell(&crate::admin::failure(&error).to_string());
-            return Exit::Failed;
-        }
-    };
-    let mut exit = Exit::Ok;
+/// One round; says what it changed, which failures are new since the last one, and with `all` also
+/// what it found in step.
+fn round(node: &Node<'_>, all: bool, told: &mut Told) -> Exit {
+    let found = node.reconcile().unwrap_or_else(|error| vec![Reconciled::Failed(error)]);
+    let mut failures = Told::new();
     for one in found {
         match one {
             Reconciled::InStep { entry, restored: true } => {
@@ -119,12 +117,16 @@ fn round(node: &Node<'_>, all: bool) -> Exit {
             }
             Reconciled::Elsewhere(_) => {}
             Reconciled::Failed(error) => {
-                tell(&crate::admin::failure(&error).to_string());
-                exit = Exit::Failed;
+                let failure = crate::admin::failure(&error).to_string();
+                if !told.contains(&failure) {
+                    tell(&failure);
+                }
+                failures.insert(failure);
             }
         }
     }
-    exit
+    *told = failures;
+    if told.is_empty() { Exit::Ok } else { Exit::Failed }
 }
 
 /// The signals that wake or end the daemon, as a file to wait on: no handler, so nothing is ever
@@ -155,8 +157,4 @@ fn wait(signals: &SignalFd, seconds: u16) -> Result<Woken, Failure> {
         }
     }
     Ok(woken)
-}
-
-fn tell(text: &str) {
-    let _nobody_listens = std::io::stderr().lock().write_all(text.as_bytes());
 }

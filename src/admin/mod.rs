@@ -56,9 +56,7 @@ enum Command {
 
 /// Where things are, as far as the command line says.
 #[derive(Debug, Args)]
-#[command(
-    next_help_heading = "Where things are (of a user who is not root: in his own directories)"
-)]
+#[command(next_help_heading = "Where things are (without root: in your own directories)")]
 pub(crate) struct PlacesArgs {
     /// The node's GPUs: `sim:FILE` is a simulated node that FILE describes
     #[arg(long, global = true, value_name = "GPUS")]
@@ -74,8 +72,8 @@ pub(crate) struct PlacesArgs {
     state_dir: Option<PathBuf>,
 }
 
-/// Whose machine it is, as `main` finds it: root's directories are the system's, and another
-/// user's his own.
+/// Whose machine it is, as `main` finds it: root's directories are the system's, and another user
+/// has their own.
 #[derive(Debug, Default)]
 pub struct User {
     /// `XDG_RUNTIME_DIR`
@@ -116,14 +114,9 @@ struct Answer {
 
 /// Runs the command line `args`, prints its answer, and says how it ended.
 pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli: Cli = match parse(args) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are no failure; clap knows which stream they go to.
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
-            let _printed = error.print();
-            return exit.into();
-        }
+        Err(exit) => return exit.into(),
     };
     let places = || cli.places.settle(user);
     let answer = match cli.command {
@@ -143,6 +136,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         }
         Err(failure) => fail(&failure).into(),
     }
+}
+
+/// Reads a command line; one that is wrong, or asks for help, is answered.
+pub(crate) fn parse<T: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<T, Exit> {
+    T::try_parse_from(args).map_err(|error| {
+        let _printed = error.print();
+        // Help and version are no failure; clap knows which stream they go to.
+        if error.use_stderr() { Exit::Usage } else { Exit::Ok }
+    })
 }
 
 /// Writes an answer to stdout. A reader who has seen enough (`| head`) is no failure.
@@ -174,7 +176,7 @@ fn stdin(max: usize) -> Result<Vec<u8>, Failure> {
 }
 
 /// Writes messages to stderr, where nobody may listen.
-fn tell(text: &str) {
+pub(crate) fn tell(text: &str) {
     let _nobody_listens = io::stderr().lock().write_all(Plain(text).to_string().as_bytes());
 }
 

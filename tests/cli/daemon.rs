@@ -123,3 +123,24 @@ fn claims_on_other_gpus_are_left_alone() {
     assert!(String::from_utf8(once.stderr).unwrap().contains("claim default/a: on other GPUs"));
     assert_eq!(records(&world), 0);
 }
+
+#[test]
+fn a_failure_is_told_once_for_as_long_as_it_is_the_same() {
+    let world = prepared();
+    world.write("state/claims/x.json", "{");
+    let mut child = world.spawn(&mut world.node(&["--interval", "3600"]));
+    // The claim that comes last, and its record's link, which is written last.
+    let whole = || fs::read_dir(world.path("run/local/default")).map_or(0, Iterator::count) == 2;
+    for _ in 0..3 {
+        soon("a round", whole);
+        std::thread::sleep(Duration::from_millis(100));
+        fs::remove_dir_all(world.path("run")).unwrap();
+        signal(&child, Signal::SIGHUP);
+    }
+    soon("the last round", whole);
+    signal(&child, Signal::SIGTERM);
+    assert!(child.wait().unwrap().success());
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(said.matches("error[JOURNAL-INVALID]").count(), 1, "{said}");
+}
