@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use divvy_cdi::{
     file::Trust,
-    registry::{DEFAULT_DIRS, Definition, Registry, Standing, State},
+    registry::{Definition, Registry, Standing, State},
 };
+use divvy_hook::settings::{self, Settings};
 use serde_json::{Value, json};
 
 use super::{Answer, Exit, Failure, Places, shown, table::Table};
@@ -17,8 +18,8 @@ use crate::{
 
 /// List the CDI devices that containers can ask for, and the node's GPUs.
 ///
-/// CDI devices are those of the spec directories, read as the hook reads them: a definition that
-/// does not count is listed with the reason. With --gpus, the GPUs come first: their partitions,
+/// CDI devices are those of the hook's spec directories, read as the hook reads them, and those of
+/// prepared claims: a definition that does not count is listed with the reason. With --gpus, the GPUs come first: their partitions,
 /// the room for more, and which claim holds what.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -30,6 +31,9 @@ pub(super) struct Devices {
     /// A directory of CDI specs, repeatable; a later one counts more
     #[arg(long, value_name = "DIR")]
     spec_dir: Vec<PathBuf>,
+    /// The hook's configuration, which names the directories that it reads
+    #[arg(long, value_name = "FILE", default_value = settings::PATH)]
+    config: PathBuf,
 }
 
 // === impl Devices ===
@@ -45,22 +49,26 @@ impl Devices {
             text.push('\n');
             set(&mut json, "node", node_json(&inventory, &held));
         }
-        let registry = Registry::scan(&self.dirs(places), &Trust::of_process());
+        let registry = Registry::scan(&self.dirs(places)?, &Trust::of_process());
         text.push_str(&cdi(&registry));
         set(&mut json, "cdi", cdi_json(&registry));
         Ok(Answer { text, json, exit: Exit::Ok })
     }
 
-    /// The directories that the hook reads by default, and the one that claims' specs go to.
-    fn dirs(&self, places: &Places) -> Vec<PathBuf> {
+    /// The directories that the hook reads, and the one that claims' specs go to.
+    fn dirs(&self, places: &Places) -> Result<Vec<PathBuf>, Failure> {
         if !self.spec_dir.is_empty() {
-            return self.spec_dir.clone();
+            return Ok(self.spec_dir.clone());
         }
-        let mut dirs: Vec<PathBuf> = DEFAULT_DIRS.iter().map(PathBuf::from).collect();
+        let settings = Settings::read(&self.config).map_err(|error| {
+            let code = if error.code() == "UNTRUSTED" { "UNTRUSTED" } else { "CONFIG-INVALID" };
+            Failure::of(code, &error)
+        })?;
+        let mut dirs = settings.spec_dirs;
         if !dirs.contains(&places.cdi_dir) {
             dirs.push(places.cdi_dir.clone());
         }
-        dirs
+        Ok(dirs)
     }
 }
 

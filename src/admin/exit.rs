@@ -3,6 +3,8 @@
 
 use std::{fmt, process::ExitCode};
 
+use divvy_cdi::problem::chain;
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -23,6 +25,8 @@ pub enum Exit {
 #[derive(Debug)]
 pub struct Failure {
     reasons: Vec<Reason>,
+    /// In place of what the first reason's code stands for.
+    exit: Option<Exit>,
 }
 
 /// One thing that failed.
@@ -93,11 +97,11 @@ const TABLE: &[(&str, Exit, &str)] = &[
 impl Failure {
     /// A failure with one reason.
     pub fn new(code: &'static str, line: impl Into<String>) -> Self {
-        Self { reasons: vec![Reason { code, line: line.into() }] }
+        Self { reasons: vec![Reason { code, line: line.into() }], exit: None }
     }
 
     /// The failure of an error and the chain of its causes.
-    pub fn of(code: &'static str, error: &(dyn std::error::Error + 'static)) -> Self {
+    pub fn of(code: &'static str, error: &dyn std::error::Error) -> Self {
         Self::new(code, chain(error))
     }
 
@@ -108,6 +112,12 @@ impl Failure {
         self
     }
 
+    /// The failure with another exit code than its own: where one code has two meanings.
+    #[must_use]
+    pub fn ending(self, exit: Exit) -> Self {
+        Self { exit: Some(exit), ..self }
+    }
+
     /// All failures as one; none when there are none.
     pub fn all(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
         failures.into_iter().reduce(Self::and)
@@ -116,7 +126,8 @@ impl Failure {
     /// The exit code.
     pub fn exit(&self) -> Exit {
         let code = self.reasons.first().map(|reason| reason.code);
-        code.and_then(row).map_or(Exit::Failed, |(_, exit, _)| *exit)
+        let of_code = || code.and_then(row).map_or(Exit::Failed, |(_, exit, _)| *exit);
+        self.exit.unwrap_or_else(of_code)
     }
 }
 
@@ -163,19 +174,4 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
     }
-}
-
-/// An error and its causes on one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // A transparent error says the same as its cause.
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

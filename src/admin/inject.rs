@@ -10,7 +10,7 @@ use divvy_cdi::{
     file::Trust,
     host::ThisHost,
     name::QualifiedName,
-    oci::Config,
+    oci::{Config, MAX_CONFIG_BYTES},
     problem::{Problem, Severity},
     registry::Registry,
     resolve,
@@ -22,7 +22,7 @@ use super::{Exit, Failure, fail, print, stdin, tell};
 ///
 /// The edited config goes to stdout, messages go to stderr, nothing else is written. Device nodes
 /// are looked at on this host, as they are when a container is created; mount sources and hooks
-/// that are missing here are only warned of. Fields that OCI does not know, and everything that is
+/// that are missing here, and files that the hook would not trust, are only warned of. Fields that OCI does not know, and everything that is
 /// not edited, stay as they are.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -43,9 +43,6 @@ pub(super) struct Inject {
     config: PathBuf,
 }
 
-/// The most bytes that a config may have: far beyond what engines write.
-const MAX_CONFIG_BYTES: usize = 16 << 20;
-
 /// Runs the command. Its answer is the config itself, whatever `--output` says.
 pub(super) fn finish(command: &Inject) -> ExitCode {
     match command.run() {
@@ -60,27 +57,22 @@ impl Inject {
     fn run(&self) -> Result<Vec<u8>, Failure> {
         let names = self.names()?;
         let registry = Registry::scan(&self.spec_dir, &Trust::Any);
-        let resolution = resolve::resolve(&registry, &names).map_err(|error| {
-            let line = error.to_string();
-            let code = error.code();
-            Failure::new(
-                code,
-                line.strip_prefix(code).map_or(&*line, |l| l.trim_start_matches(": ")),
-            )
-        })?;
+        let resolution = resolve::resolve(&registry, &names)
+            .map_err(|error| coded(error.code(), &error.to_string()))?;
         warn(registry.problems());
+        self.warn_of_untrusted();
         let text = self.read()?;
         let shown = self.config.display();
         let config = Config::parse(&text)
             .map_err(|error| Failure::new(error.code(), format!("{shown}: {error}")))?;
         let options = Options { rootless: false, check_paths: false };
         let edited = edit::apply(&config, &resolution, &ThisHost, options).map_err(|error| {
-            let line = error.to_string();
-            let code = error.code();
-            Failure::new(
-                code,
-                line.strip_prefix(code).map_or(&*line, |l| l.trim_start_matches(": ")),
-            )
+            let failure = coded(error.code(), &error.to_string());
+            // Every name was resolved: it is the specs that contradict each other.
+            match failure.exit() {
+                Exit::Unresolved => failure.ending(Exit::Invalid),
+                _ => failure,
+            }
         })?;
         for missing in edit::missing_paths(&resolution, &ThisHost) {
             tell(&format!("warning[{}]: {} ({})\n", missing.code(), missing.kind, missing.origin));
@@ -89,6 +81,16 @@ impl Inject {
             tell(&summary(&edited.changes));
         }
         Ok(edited.bytes.into_owned())
+    }
+
+    /// Whoever names a directory answers for it, so its files are used whoever can write them. The
+    /// hook does not use those.
+    fn warn_of_untrusted(&self) {
+        for problem in Registry::scan(&self.spec_dir, &Trust::of_process()).problems() {
+            if problem.code == "UNTRUSTED" {
+                tell(&format!("warning[UNTRUSTED]: {problem}; used here, refused by the hook\n"));
+            }
+        }
     }
 
     fn names(&self) -> Result<Vec<QualifiedName>, Failure> {
@@ -106,6 +108,11 @@ impl Inject {
         }
         stdin(MAX_CONFIG_BYTES)
     }
+}
+
+/// The failure of a line that starts with its code.
+fn coded(code: &'static str, line: &str) -> Failure {
+    Failure::new(code, line.strip_prefix(code).map_or(line, |line| line.trim_start_matches(": ")))
 }
 
 fn warn(problems: &[Problem]) {

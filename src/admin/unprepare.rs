@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use divvy_hook::record::Origin;
 use serde_json::json;
 
-use super::{Answer, Exit, Failure, Places, boot, prepare};
+use super::{Answer, Exit, Failure, Places, boot, fail, prepare};
 use crate::{
     gpu::{self, Gpus, Missing},
     journal::Entry,
@@ -74,10 +74,9 @@ impl Unprepare {
             }
             claims.push(json!({ "claim": claim.title, "ended": found.is_some() }));
         }
-        match Failure::all(failures) {
-            None => Ok(Answer { text, json: json!({ "claims": claims }), exit: Exit::Ok }),
-            Some(failure) => Err(failure),
-        }
+        // What was ended is said, whatever became of the others.
+        let exit = Failure::all(failures).map_or(Exit::Ok, |failure| fail(&failure));
+        Ok(Answer { text, json: json!({ "claims": claims }), exit })
     }
 
     fn wanted(&self) -> Result<Vec<Wanted>, Failure> {

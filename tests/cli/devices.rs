@@ -46,3 +46,18 @@ fn cdi_devices_that_do_not_count_say_why() {
     assert!(text.contains("high/one.yaml (unusable: high/two.yaml defines it too)"), "{text}");
     assert!(text.contains("Problems\n  error[CONFLICT]: high/one.yaml"), "{text}");
 }
+
+#[test]
+fn the_directories_are_those_of_the_hooks_configuration() {
+    let world = World::new();
+    let spec =
+        "cdiVersion: 0.3.0\nkind: v.com/x\ndevices:\n- name: a\n  containerEdits: {env: [A=b]}\n";
+    let dir = world.write("vendor/x.yaml", spec).parent().unwrap().display().to_string();
+    world.write("config.toml", format!("spec_dirs = [{dir:?}]\n"));
+    let args = ["devices", "--config", "config.toml"];
+    let json = world.json(&args);
+    assert_eq!(json["cdi"]["devices"][0]["name"], "v.com/x=a");
+    assert_eq!(json["cdi"]["directories"][0]["path"], *dir);
+    world.write("config.toml", "spec-dirs = []\n");
+    world.divvy(&args).failed(4, "CONFIG-INVALID", "config.toml:1: spec-dirs");
+}

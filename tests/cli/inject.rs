@@ -110,3 +110,26 @@ fn the_later_directory_counts() {
     assert!(world.divvy(&args("specs", "more")).ok().contains("B=3"));
     assert!(world.divvy(&args("more", "specs")).ok().contains("B=2"));
 }
+
+#[test]
+fn two_specs_that_contradict_each_other_are_resolved_but_not_valid() {
+    let world = world();
+    let spec = "cdiVersion: 1.1.0\nkind: vendor.com/net\ndevices:\n- name: a\n  containerEdits: {netDevices: \
+                [{hostInterfaceName: h0, name: eth1}]}\n- name: b\n  containerEdits: {netDevices: \
+                [{hostInterfaceName: h1, name: eth1}]}\n";
+    world.write("specs/net.yaml", spec);
+    let both = ["--device", "vendor.com/net=a", "--device", "vendor.com/net=b"];
+    let args = [&["inject", "--spec-dir", "specs"][..], &both, &["config.json"]].concat();
+    world.divvy(&args).failed(4, "CONFLICT", "eth1");
+}
+
+#[test]
+fn a_spec_that_the_hook_would_not_trust_is_used_and_told_of() {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+    let world = world();
+    std::fs::set_permissions(world.path("specs/x.yaml"), Permissions::from_mode(0o666)).unwrap();
+    let args = ["inject", "--spec-dir", "specs", "--device", "vendor.com/x=a", "config.json"];
+    let ended = world.divvy(&args);
+    assert!(ended.ok().contains("B=2"));
+    assert!(ended.err.starts_with("warning[UNTRUSTED]: specs/x.yaml: "), "{ended:?}");
+}
