@@ -1,5 +1,11 @@
 //! What the repository promises about itself, held by reading it.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what clippy.toml allows in tests, and here also in what they share"
+)]
+
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
