@@ -14,7 +14,6 @@ pub mod admin;
 pub mod allocate;
 pub mod claim;
 pub mod daemon;
-pub mod dir;
 pub mod emit;
 pub mod gpu;
 pub mod journal;

@@ -16,8 +16,10 @@ use rustix::{
     io::{Errno, retry_on_intr},
 };
 
+mod dir;
 mod trust;
 
+pub use dir::{check_dir, make_dir};
 pub use trust::{Distrust, Trust, in_user_namespace};
 
 /// The most bytes that a CDI spec may have.

@@ -11,7 +11,7 @@ use divvy_hook::record::{Consumer, Origin, RunDir};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dir, emit,
+    emit,
     lock::{Lock, LockError},
     plan::{Held, Planned, Step},
 };
@@ -125,7 +125,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be made, or its lock file.
     pub fn lock(&self) -> Result<Lock, JournalError> {
-        dir::make(&self.dir, 0o700)?;
+        file::make_dir(&self.dir, 0o700, Durability::Durable)?;
         Ok(Lock::wait(&self.dir.join("lock"))?)
     }
 

@@ -14,13 +14,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use divvy_cdi::{file::FileError, problem::chain, spec::WriteError};
+use divvy_cdi::{
+    file::{self, FileError, Trust},
+    problem::chain,
+    spec::WriteError,
+};
 use divvy_hook::record::{Origin, RecordError, RunDir};
 
 use crate::{
     allocate::{self, AllocateError},
     claim::{Claim, Class},
-    dir,
     gpu::{GpuError, Gpus},
     journal::{Entry, Journal, JournalError, Stage, VERSION},
     lock::Lock,
@@ -264,8 +267,9 @@ impl Node<'_> {
         others: &[Held],
     ) -> Result<Entry, PrepareError> {
         let (cdi_dir, run_dir) = (absolute(self.cdi_dir)?, absolute(self.run.path())?);
-        dir::check(&cdi_dir)?;
-        dir::check(&run_dir)?;
+        let trust = Trust::of_process();
+        file::check_dir(&cdi_dir, &trust)?;
+        file::check_dir(&run_dir, &trust)?;
         let inventory = self.gpus.inventory()?;
         let plan = match &claim.allocation {
             Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,

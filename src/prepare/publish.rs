@@ -2,13 +2,13 @@
 //! as they should be are left alone, so that no engine reads its specs again for nothing.
 
 use divvy_cdi::{
-    file::{self, MAX_SPEC_BYTES, Trust},
+    file::{self, Durability, MAX_SPEC_BYTES, Trust},
     spec::{self, Spec},
 };
 use divvy_hook::record::Origin;
 
 use super::{Node, StepError};
-use crate::{dir, emit, gpu::GpuError, journal::Entry, plan::Target};
+use crate::{emit, gpu::GpuError, journal::Entry, plan::Target};
 
 // === impl Node ===
 
@@ -55,7 +55,7 @@ fn write_spec(entry: &Entry, spec: &Spec) -> Result<bool, StepError> {
     if same.is_some_and(|there| there.spec == *spec) {
         return Ok(false);
     }
-    dir::make(&entry.cdi_dir, 0o755)?;
+    file::make_dir(&entry.cdi_dir, 0o755, Durability::Durable)?;
     spec::write(&entry.cdi_dir, &emit::spec_name(&entry.uid), spec)?;
     Ok(true)
 }

@@ -6,10 +6,7 @@ use std::{
 };
 
 use divvy_cdi::file::{self, Durability, FileError, Trust};
-use rustix::{
-    fs::{self, Mode},
-    io::Errno,
-};
+use rustix::{fs, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{ClaimRecord, MAX_RECORD_BYTES, Origin, PodRecord, RecordError, VERSION};
@@ -216,26 +213,14 @@ impl RunDir {
 
     /// False when there is no such directory.
     pub(super) fn trusted(&self, dir: &Path) -> Result<bool, RecordError> {
-        let stat = match fs::stat(dir) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(false),
-            Err(errno) => return Err(failed(dir, "read", errno)),
-        };
-        match self.trust.distrust(&stat) {
-            Some(why) => Err(FileError::Untrusted { path: dir.to_owned(), why }.into()),
-            None => Ok(true),
-        }
+        Ok(file::check_dir(dir, &self.trust)?)
     }
 
-    /// Creates a directory below the run directory, and that one, with mode 0755 whatever the
-    /// umask is.
+    /// Creates a directory below the run directory, and that one.
     pub(super) fn make_dir(&self, dir: &Path) -> Result<(), RecordError> {
         for dir in [&self.path, dir] {
-            match make(dir) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(failed(dir, "create", errno)),
-            }
-            self.trusted(dir)?;
+            // Like its records it does not outlive the boot.
+            file::make_dir(dir, 0o755, Durability::Volatile)?;
         }
         Ok(())
     }
@@ -308,19 +293,6 @@ pub(super) fn list(dir: &Path) -> Result<Vec<PathBuf>, RecordError> {
         paths.push(entry.map_err(io)?.path());
     }
     Ok(paths)
-}
-
-fn make(dir: &Path) -> Result<(), Errno> {
-    let mode = Mode::from_raw_mode(0o755);
-    match fs::mkdir(dir, mode) {
-        Ok(()) => {}
-        Err(Errno::NOENT) => {
-            make(dir.parent().ok_or(Errno::NOENT)?)?;
-            fs::mkdir(dir, mode)?;
-        }
-        Err(errno) => return Err(errno),
-    }
-    fs::chmod(dir, mode)
 }
 
 pub(super) fn failed(path: &Path, doing: &'static str, errno: Errno) -> RecordError {

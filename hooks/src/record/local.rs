@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use divvy_cdi::file::{self, Durability};
 use rustix::{
-    fs::{self, AtFlags, CWD},
+    fs::{self, AtFlags, CWD, FileType},
     io::Errno,
 };
 
@@ -73,6 +73,12 @@ impl RunDir {
     /// Takes away each name of the claim, whatever its record says: it may be unreadable.
     pub(super) fn unlink(&self, uid: &str) -> Result<(), RecordError> {
         for namespace in list(&self.path().join("local"))? {
+            // Nobody but us writes there; what somebody did must not keep a claim from ending.
+            if !fs::lstat(&namespace)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
+            {
+                continue;
+            }
             for link in list(&namespace)? {
                 if link_uid(&link).ok().flatten().as_deref() == Some(uid) {
                     file::remove(&link, Durability::Volatile)?;

@@ -3,7 +3,7 @@ use std::{
     os::unix::fs::{PermissionsExt as _, symlink},
 };
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode};
 
 use super::*;
 use crate::record::{DeviceRef, Driver, SpecRef};
@@ -70,7 +70,12 @@ fn only_a_claim_prepared_by_hand_has_a_name() {
     assert!(run.local_claim("ml", "train").unwrap().is_none());
     run.write_claim(&claim("u-2", Origin::Local)).unwrap();
     assert_eq!(run.local_claim("ml", "train").unwrap().unwrap().uid, "u-2");
+    // Rubbish is in nobody's way.
+    std::fs::copy("/proc/self/cmdline", run.path().join("local/file")).unwrap();
+    std::fs::create_dir(run.path().join("local/ml/dir")).unwrap();
+    symlink("nowhere", run.path().join("local/link")).unwrap();
     assert!(run.remove_claim("u-2").unwrap());
+    std::fs::remove_dir(run.path().join("local/ml/dir")).unwrap();
     assert!(!run.remove_claim("u-2").unwrap());
     assert!(run.local_claim("ml", "train").unwrap().is_none());
     assert!(!run.path().join("local/ml").exists());
