@@ -10,8 +10,8 @@ use crate::{
     spec::{Hook, HookName, Mount},
 };
 
-/// Every mount source and hook of `resolution` that `host` does not have. Only absolute paths:
-/// others are no paths of this host (`tmpfs`).
+/// Every mount source and hook of `resolution` that `host` does not have. Only absolute paths of bind
+/// mounts: other sources are names that the filesystem may give any meaning.
 pub fn missing_paths(resolution: &Resolution, host: &dyn Host) -> Vec<EditError> {
     missing(resolution, host, usize::MAX)
 }
@@ -26,6 +26,7 @@ fn missing(resolution: &Resolution, host: &dyn Host, most: usize) -> Vec<EditErr
     let mut sources = Index::default();
     for part in &resolution.parts {
         let mounts = part.edits.mounts.iter();
+        let mounts = mounts.filter(|mount| mount.is_bind());
         let mounts = mounts.filter(|mount| sources.is_new(mount.host_path.as_str().into()));
         missing.extend(mounts.filter_map(|m| mount(part, m, host)).take(most - missing.len()));
         let hooks = part.edits.hooks.iter();

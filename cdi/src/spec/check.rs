@@ -235,7 +235,8 @@ impl Walk<'_> {
             self.path("hostPath", host_path);
         }
         for (name, number) in [("major", node.major), ("minor", node.minor)] {
-            if number < 0 {
+            // Go's only looks for negative ones; the kernel's numbers have 32 bits.
+            if u32::try_from(number).is_err() {
                 self.field(name, |walk| walk.error(format!("{number} is no device number")));
             }
         }
@@ -307,8 +308,7 @@ impl Walk<'_> {
     fn mount(&mut self, mount: &Mount) {
         self.path("hostPath", &mount.host_path);
         self.path("containerPath", &mount.container_path);
-        let binds = mount.options.iter().any(|option| option == "bind" || option == "rbind");
-        if mount.kind.as_deref().unwrap_or_default().is_empty() && !binds {
+        if mount.kind.as_deref().unwrap_or_default().is_empty() && !mount.is_bind() {
             self.warn("a mount without type needs the option bind or rbind: runc refuses it else");
         }
     }

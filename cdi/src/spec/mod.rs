@@ -225,6 +225,16 @@ impl ContainerEdits {
     }
 }
 
+// === impl Mount ===
+
+impl Mount {
+    /// Whether the source is a path of the host, as runc and crun tell it.
+    pub fn is_bind(&self) -> bool {
+        self.kind.as_deref() == Some("bind")
+            || self.options.iter().any(|option| option == "bind" || option == "rbind")
+    }
+}
+
 // === impl DeviceNode ===
 
 impl DeviceNode {

@@ -19,12 +19,13 @@ struct Document<'a> {
 type Predicate = fn(&mut Go, &Document<'_>) -> bool;
 
 /// Id and predicate. The first that holds explains a difference.
-const DEVIATIONS: [(&str, Predicate); 8] = [
+const DEVIATIONS: [(&str, Predicate); 9] = [
     ("null", null),
     ("any-json", any_json),
     ("additional-gids", additional_gids),
     ("version-of-all", version_of_all),
     ("fraction", fraction),
+    ("device-number", device_number),
     ("tag", tag),
     ("one-document", one_document),
     ("yaml-grammar", yaml_grammar),
@@ -75,6 +76,11 @@ fn fraction(_: &mut Go, document: &Document<'_>) -> bool {
     document.only_go_takes()
         && document.we_say("is no whole number")
         && has_fraction(document.bytes)
+}
+
+/// Negative ones Go refuses too.
+fn device_number(_: &mut Go, document: &Document<'_>) -> bool {
+    document.only_go_takes() && document.we_say(" is no device number")
 }
 
 fn tag(library: &mut Go, document: &Document<'_>) -> bool {

@@ -12,14 +12,15 @@ fn what_is_missing_is_found_before_the_runtime_stumbles() {
     };
     let text = minimal().to_string();
     for good in [
-        "{mounts: [{hostPath: /lib/a.so, containerPath: /a}, {hostPath: tmpfs, containerPath: /t, type: tmpfs}, {hostPath: /dir, containerPath: /d}]}",
+        "{mounts: [{hostPath: /lib/a.so, containerPath: /a, type: bind}, {hostPath: tmpfs, containerPath: /t, type: tmpfs}, {hostPath: /dir, containerPath: /d, options: [rbind]}]}",
+        "{mounts: [{hostPath: /none, containerPath: /t, type: tmpfs}, {hostPath: /none, containerPath: /o, type: overlay, options: [ro]}]}",
         "{hooks: [{hookName: createRuntime, path: /bin/h}, {hookName: startContainer, path: /inside}, {hookName: poststop, path: relative}]}",
     ] {
         edit_with(&text, good, &host, Options::default()).unwrap();
     }
     for (bad, expected) in [
         (
-            "{env: [A=1], mounts: [{hostPath: /lib/b.so, containerPath: /b}]}",
+            "{env: [A=1], mounts: [{hostPath: /lib/b.so, containerPath: /t, type: tmpfs}, {hostPath: /lib/b.so, containerPath: /b, options: [bind]}]}",
             "MOUNT-SOURCE: mount source \"/lib/b.so\" of \"/b\": nothing is there (device \"d\" of \
              /etc/cdi/v.yaml); install what is missing, or write the spec again after a driver update",
         ),
