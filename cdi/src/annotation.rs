@@ -2,6 +2,8 @@
 //! `cdi.k8s.io/<plugin>_<device id>`, value qualified names joined by commas (CDI SPEC.md,
 //! "Kubernetes"; Go reference `pkg/cdi/annotations.go`).
 
+use std::collections::BTreeSet;
+
 use crate::{
     name::{NameError, QualifiedName},
     problem::quoted,
@@ -46,12 +48,12 @@ pub enum AnnotationError {
 pub fn parse<'a>(
     annotations: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> Result<Vec<QualifiedName>, AnnotationError> {
-    let mut names = Vec::new();
+    let (mut names, mut seen) = (Vec::new(), BTreeSet::new());
     for (key, value) in annotations.filter(|(key, _)| key.starts_with(PREFIX)) {
         for entry in value.split(',') {
             let name = QualifiedName::parse(entry)
                 .map_err(|source| AnnotationError::Value { key: key.to_owned(), source })?;
-            if !names.contains(&name) {
+            if seen.insert(entry) {
                 names.push(name);
             }
         }

@@ -24,6 +24,9 @@ pub struct Unresolved {
     missing: Vec<Missing>,
     looked_at: LookedAt,
     problems: Vec<Problem>,
+    /// Something that nobody may read could well define the first name: nothing that was read has
+    /// devices of its kind.
+    suspect: bool,
 }
 
 /// A name without edits.
@@ -62,7 +65,10 @@ impl Unresolved {
     pub(super) fn in_directories(missing: Vec<Missing>, registry: &Registry) -> Self {
         let looked_at = LookedAt::Directories(registry.directories().to_vec());
         let errors = registry.problems().iter().filter(|p| p.severity == Severity::Error);
-        Self { missing, looked_at, problems: errors.cloned().collect() }
+        let suspect = missing.first().is_some_and(|first| {
+            registry.specs().iter().all(|file| file.spec.kind != first.name.kind())
+        });
+        Self { missing, looked_at, problems: errors.cloned().collect(), suspect }
     }
 
     pub(super) fn in_invalid_file(
@@ -76,7 +82,12 @@ impl Unresolved {
             why: why.clone(),
             near: Vec::new(),
         });
-        Self { missing: missing.collect(), looked_at: LookedAt::File(path.to_owned()), problems }
+        Self {
+            missing: missing.collect(),
+            looked_at: LookedAt::File(path.to_owned()),
+            problems,
+            suspect: false,
+        }
     }
 
     /// `names` that the one file of `specs` does not all define.
@@ -93,10 +104,16 @@ impl Unresolved {
             near: registry::near(name, defined.iter()).into_iter().cloned().collect(),
         });
         let path = specs.first().map(|file| file.path.clone()).unwrap_or_default();
-        Self { missing: missing.collect(), looked_at: LookedAt::File(path), problems: Vec::new() }
+        Self {
+            missing: missing.collect(),
+            looked_at: LookedAt::File(path),
+            problems: Vec::new(),
+            suspect: false,
+        }
     }
 
     /// The stable code: `CONFLICT`, `SPEC-INVALID`, `SPEC-VERSION`, `UNTRUSTED` or `UNRESOLVED`.
+    /// `UNTRUSTED` where a file or directory that is not trusted is the likely place of a name.
     pub fn code(&self) -> &'static str {
         let first = self.missing.first().map(|missing| &missing.why);
         match first {
@@ -104,7 +121,9 @@ impl Unresolved {
             Some(Why::Rejected(problems)) => {
                 problems.first().map_or("SPEC-INVALID", |problem| problem.code)
             }
-            Some(Why::Undefined) if self.untrusted().next().is_some() => "UNTRUSTED",
+            Some(Why::Undefined) if self.suspect && self.untrusted().next().is_some() => {
+                "UNTRUSTED"
+            }
             Some(Why::Undefined) | None => "UNRESOLVED",
         }
     }

@@ -186,7 +186,7 @@ fn the_line_is_one_line_and_bounded_whatever_is_there() {
 fn files_and_directories_of_others_are_refused_and_hide_nothing() {
     let tree = Tree::new();
     tree.put("etc/a.json", &spec("v.com/c", &[("d", "A=1")], ""));
-    tree.put("run/b.json", &spec("v.com/c", &[("e", "E=1")], ""));
+    tree.put("run/b.json", &spec("w.com/c", &[("e", "E=1")], ""));
     let mode = |path: &str, mode| {
         fs::set_permissions(tree.path(path), fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -203,7 +203,11 @@ fn files_and_directories_of_others_are_refused_and_hide_nothing() {
     let error = lookup(&tree.dirs(), &names("v.com/c=d"), &trust).unwrap_err();
     assert_eq!(error.code(), "UNTRUSTED");
     assert!(error.to_string().contains("/etc (refused: everybody can write it)"), "{error}");
-    lookup(&tree.dirs(), &names("v.com/c=e"), &trust).unwrap();
+    lookup(&tree.dirs(), &names("w.com/c=e"), &trust).unwrap();
+    // Of this kind everything is trusted: it is a name that is wrong. The text tells of both.
+    let error = lookup(&tree.dirs(), &names("w.com/c=x"), &trust).unwrap_err();
+    assert_eq!(error.code(), "UNRESOLVED");
+    assert!(error.to_string().contains("everybody can write it"), "{error}");
 }
 
 #[test]
