@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf};
 
+use crate::errno;
+
 /// A place in a file, both counted from 1; the column counts characters, not bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Position {
@@ -65,12 +67,12 @@ impl fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 /// An error and its causes on one line. A transparent error says the same as its cause: that is
-/// said once.
+/// said once. The system's answers are said in our words.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let more = error.to_string();
+        let more = error.downcast_ref().map_or_else(|| error.to_string(), errno::words);
         if !text.ends_with(&more) {
             text.push_str(": ");
             text.push_str(&more);

@@ -14,6 +14,8 @@ use rustix::{
     io::Errno,
 };
 
+use divvy_cdi::file::{self, Durability};
+
 use crate::shim::Call;
 
 pub use divvy_cdi::problem::chain;
@@ -25,36 +27,51 @@ const MAX_LINE: usize = 4096;
 const MAX_LOG: u64 = 1 << 20;
 
 /// Phrases by which podman takes a message for another failure (`libpod/oci_util.go`), and what
-/// is said in their place.
+/// is said in their place. None of these makes another phrase with what stands beside it.
 const RECLASSIFIED: [(&str, &str); 4] = [
     ("permission denied", "access refused"),
     ("operation not permitted", "not allowed"),
-    ("no such file or directory", "not found"),
+    ("no such file or directory", "nothing is there"),
     ("executable file not found", "program not found"),
 ];
 
-/// `text` as one line that any engine shows as it is.
+/// `text` as one line that any engine shows as it is. Of a long text only the beginning is looked
+/// at: an image may have chosen how long it is.
 pub fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
+    let mut line = String::with_capacity(text.len().min(MAX_LINE + 4));
     for c in text.trim().chars() {
+        if line.len() + c.len_utf8() > MAX_LINE {
+            line.push('…');
+            break;
+        }
         match c {
             '\n' | '\r' | '\t' => line.push(' '),
             c if c.is_control() => line.push('\u{fffd}'),
             c => line.push(c),
         }
     }
-    for (phrase, other) in RECLASSIFIED {
-        // Same length in bytes, so what is found in one is there in the other.
-        while let Some(at) = line.to_ascii_lowercase().find(phrase) {
-            line.replace_range(at..at + phrase.len(), other);
+    reworded(&line)
+}
+
+/// `line` without the phrases that are taken for another failure.
+fn reworded(line: &str) -> String {
+    // Same length in bytes, so what is found in one is there in the other.
+    let lower = line.to_ascii_lowercase();
+    let mut words = String::with_capacity(line.len());
+    let mut at = 0;
+    loop {
+        let rest = lower.get(at..).unwrap_or_default();
+        let found = RECLASSIFIED
+            .iter()
+            .filter_map(|(phrase, other)| Some((rest.find(phrase)?, phrase.len(), *other)));
+        let (until, length, other) = found.min().unwrap_or((rest.len(), 0, ""));
+        words.push_str(line.get(at..at + until).unwrap_or_default());
+        words.push_str(other);
+        at += until + length;
+        if length == 0 {
+            return words;
         }
     }
-    if line.len() > MAX_LINE {
-        let end = (0..=MAX_LINE).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
-        line.truncate(end);
-        line.push('…');
-    }
-    line
 }
 
 /// Says `line` to the engine as the low-level runtime would: in its log, and on standard error.
@@ -80,18 +97,24 @@ pub fn tell_person(line: &str) {
     let _unheard = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Notes `line` in our own log, which is `settings.log` or in the run directory.
+/// Notes `line` in our own log: the file that the settings name, which may be a FIFO too, or else a
+/// regular file in the run directory, if nobody else can write that.
 pub fn note(log: Option<&Path>, run_dir: &Path, line: &str) {
     let entry = format!("{} {line}\n", rfc3339(SystemTime::now()));
     let path = match log {
         Some(log) => log.to_owned(),
-        None => {
-            // On a host where nothing was prepared yet.
-            let _exists = fs::mkdir(run_dir, Mode::from_raw_mode(0o755));
+        // Made on a host where nothing was prepared yet.
+        None if file::make_dir(run_dir, 0o755, Durability::Volatile).is_ok() => {
             run_dir.join("hook.log")
         }
+        None => return,
     };
-    if fs::lstat(&path).is_ok_and(|stat| u64::try_from(stat.st_size).unwrap_or(0) > MAX_LOG) {
+    let stat = fs::lstat(&path).ok();
+    let regular = |stat: &fs::Stat| FileType::from_raw_mode(stat.st_mode).is_file();
+    if log.is_none() && stat.as_ref().is_some_and(|stat| !regular(stat)) {
+        return;
+    }
+    if stat.is_some_and(|stat| u64::try_from(stat.st_size).unwrap_or(0) > MAX_LOG) {
         let mut old = path.clone().into_os_string();
         old.push(".1");
         let _kept = fs::rename(&path, PathBuf::from(old));

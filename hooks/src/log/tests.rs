@@ -6,9 +6,28 @@ use super::*;
 fn a_line_is_one_line_without_podmans_phrases() {
     assert_eq!(one_line("a\nb\tc\u{1b}[1m"), "a b c\u{fffd}[1m");
     let found = one_line("x: No such file or directory (os error 2); PERMISSION DENIED");
-    assert_eq!(found, "x: not found (os error 2); access refused");
+    assert_eq!(found, "x: nothing is there (os error 2); access refused");
     assert_eq!(one_line("ä Operation not permitted ö"), "ä not allowed ö");
     assert!(one_line(&"ä".repeat(10_000)).len() <= MAX_LINE + 3);
+    assert_eq!(
+        one_line("executable file no such file or directory"),
+        "executable file nothing is there"
+    );
+}
+
+#[test]
+fn a_line_of_an_image_costs_no_more_than_its_beginning() {
+    let start = std::time::Instant::now();
+    let line = one_line(&"Permission denied ".repeat(1 << 19));
+    assert!(line.starts_with("access refused access refused ") && line.len() <= MAX_LINE + 3);
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_systems_answer_is_said_in_our_words() {
+    let source = std::io::Error::from_raw_os_error(13);
+    let error = file::FileError::Io { path: "/x".into(), doing: "read", source };
+    assert_eq!(chain(&error), "/x: cannot read: access refused");
 }
 
 #[test]

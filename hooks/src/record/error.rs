@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use divvy_cdi::file::FileError;
+use divvy_cdi::{file::FileError, problem::quoted};
 
 /// Why a record is not read or not written.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum RecordError {
         found: u32,
     },
     /// The record is about another object than its place says.
-    #[error("record {} has {what} {found:?}, but stands in the place of {wanted:?}; prepare the claim again", .path.display())]
+    #[error("record {} has {what} {}, but stands in the place of {}; prepare the claim again", .path.display(), quoted(.found), quoted(.wanted))]
     Misplaced {
         /// The record.
         path: PathBuf,
@@ -45,7 +45,8 @@ pub enum RecordError {
     },
     /// A UID, namespace or name that cannot be part of a path.
     #[error(
-        "{what} {value:?} cannot name a record: 1 to 253 letters, digits, '-', '_' and '.', the first a letter or digit"
+        "{what} {} cannot name a record: 1 to 253 letters, digits, '-', '_' and '.', the first a letter or digit",
+        quoted(.value)
     )]
     Name {
         /// `claim UID`, `pod UID`, `namespace` or `name`.
