@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use divvy_cdi::errno;
 use serde::Deserialize;
 
 use crate::{
@@ -55,7 +56,7 @@ fn state(input: impl Read) -> Result<State, String> {
     input
         .take(MAX_STATE_BYTES)
         .read_to_string(&mut text)
-        .map_err(|error| format!("reading the container's state: {error}"))?;
+        .map_err(|error| format!("reading the container's state: {}", errno::words(&error)))?;
     let state: State = serde_json::from_str(&text)
         .map_err(|error| format!("the container's state on standard input: {error}"))?;
     if Path::new(&state.bundle).is_absolute() {

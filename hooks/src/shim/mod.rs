@@ -4,7 +4,12 @@
 mod args;
 mod runtime;
 
-use std::{borrow::Cow, ffi::OsString, path::Path};
+use std::{
+    borrow::Cow,
+    convert::Infallible,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use divvy_cdi::{
     file::{self, Durability, Trust},
@@ -24,29 +29,44 @@ use crate::{
 pub fn run(process: &Process, handler: &str, args: &[OsString]) {
     let call = Call::parse(args);
     let mut injector = Injector::new(process);
-    let outcome = match call.command {
-        Command::Create => create(&mut injector, handler, &call),
-        Command::Other => Ok(()),
-    };
-    let error = match outcome {
-        Ok(()) => runtime::become_runtime(&injector, handler, args),
-        Err(error) => error,
-    };
+    let Err(error) = start(&mut injector, handler, &call, args);
     let line = error.line();
     let id = call.id.unwrap_or_default().to_string_lossy();
     injector.note(&format!("{handler} {id}: {line}"));
     log::tell_engine(&call, &line);
 }
 
-fn create(injector: &mut Injector<'_>, handler: &str, call: &Call<'_>) -> Result<(), HookError> {
+/// Edits the config of a container that is created, and becomes the low-level runtime. What can be
+/// known to fail fails before the bundle is touched.
+fn start(
+    injector: &mut Injector<'_>,
+    handler: &str,
+    call: &Call<'_>,
+    args: &[OsString],
+) -> Result<Infallible, HookError> {
+    let edited = match call.command {
+        Command::Create => edit(injector, handler, call)?,
+        Command::Other => None,
+    };
+    let runtime = runtime::choose(injector, handler)?;
+    if let Some((path, bytes)) = edited {
+        file::replace_keeping(&path, &bytes, Durability::Volatile).map_err(HookError::Write)?;
+    }
+    runtime::execute(runtime, args)
+}
+
+/// The config's place and its new text; none when nothing changes.
+fn edit(
+    injector: &mut Injector<'_>,
+    handler: &str,
+    call: &Call<'_>,
+) -> Result<Option<(PathBuf, Vec<u8>)>, HookError> {
     let path = call.config_path();
     let bytes = read_config(&path, if call.bundle.is_some() { "--bundle" } else { WORKING_DIR })?;
-    match injector.inject(handler, &path, &bytes)? {
-        Cow::Borrowed(_) => Ok(()),
-        Cow::Owned(edited) => {
-            file::replace_keeping(&path, &edited, Durability::Volatile).map_err(HookError::Write)
-        }
-    }
+    Ok(match injector.inject(handler, &path, &bytes)? {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(edited) => Some((path, edited)),
+    })
 }
 
 const WORKING_DIR: &str = "the working directory, since there is no --bundle";

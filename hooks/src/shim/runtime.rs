@@ -1,41 +1,51 @@
 //! The low-level runtime is the program that makes the container: runc or crun.
 
 use std::{
-    ffi::OsString,
+    convert::Infallible,
+    ffi::{CString, OsStr, OsString},
     fs::{File, Metadata},
     io::{self, Read as _},
     os::unix::{
+        ffi::OsStrExt as _,
         fs::{MetadataExt as _, PermissionsExt as _},
-        process::CommandExt as _,
     },
     path::{Path, PathBuf},
-    process::Command,
 };
+
+use divvy_cdi::errno;
+use nix::errno::Errno;
 
 use crate::{error::HookError, inject::Injector};
 
 const OURSELVES: &str = "/proc/self/exe";
 
-/// Becomes the low-level runtime of the handler, with the same arguments, environment, open files
-/// and working directory. Returns only when that failed.
-pub(super) fn become_runtime(
-    injector: &Injector<'_>,
-    handler: &str,
-    args: &[OsString],
-) -> HookError {
+/// The low-level runtime of the handler.
+pub(super) fn choose<'a>(injector: &'a Injector<'_>, handler: &str) -> Result<&'a Path, HookError> {
     let settings = &injector.settings;
     let candidates = settings.runtimes_of(settings.handlers.get(handler));
-    match choose(candidates, injector.settings_path()) {
-        Ok(runtime) => {
-            let source = Command::new(runtime).args(args).exec();
-            HookError::Exec { runtime: runtime.to_owned(), source }
-        }
-        Err(error) => error,
+    first(candidates, injector.settings_path())
+}
+
+/// Becomes the low-level runtime, with the same arguments, environment, open files, signals and
+/// working directory. Not by `std`'s command: that one unblocks all signals and gives SIGPIPE its
+/// default.
+pub(super) fn execute(runtime: &Path, args: &[OsString]) -> Result<Infallible, HookError> {
+    let failed = |errno: Errno| HookError::Exec {
+        runtime: runtime.to_owned(),
+        source: io::Error::from_raw_os_error(errno as i32),
+    };
+    // None of them has a NUL byte within: they were C's texts, or lines of a file of ours.
+    let text = |text: &OsStr| CString::new(text.as_bytes()).map_err(|_| failed(Errno::EINVAL));
+    let program = text(runtime.as_os_str())?;
+    let mut all = vec![program.clone()];
+    for arg in args {
+        all.push(text(arg)?);
     }
+    nix::unistd::execv(&program, &all).map_err(failed)
 }
 
 /// The first candidate that is there and can run.
-fn choose<'a>(candidates: &'a [PathBuf], settings: &Path) -> Result<&'a Path, HookError> {
+fn first<'a>(candidates: &'a [PathBuf], settings: &Path) -> Result<&'a Path, HookError> {
     let mut looked = Vec::new();
     for candidate in candidates {
         match program(candidate) {
@@ -56,7 +66,7 @@ fn program(path: &Path) -> Result<Metadata, String> {
         Ok(found) if found.permissions().mode() & 0o111 == 0 => Err("not executable".to_owned()),
         Ok(found) => Ok(found),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err("not there".to_owned()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(errno::words(&error)),
     }
 }
 

@@ -228,3 +228,18 @@ fn the_config_keeps_its_mode_and_what_nobody_knows() {
     assert_eq!(host.config()["linux"]["x_unknown"], json!({"deep": [1, null, 1.50]}));
     assert!(has_device(&host.config()));
 }
+
+#[test]
+fn without_a_runtime_the_bundle_stays_as_it_was() {
+    let host = Host::new(CTR);
+    host.spec("v.json", &spec("v.com/gpu", "0", "GPU=0"));
+    let settings = host.read("config.toml");
+    let ourselves = format!("{:?}", crate::support::HOOK);
+    let runtime = format!("{:?}", host.path("runtime"));
+    for (other, code) in [("\"/absent\"", "RUNTIME-NOT-FOUND"), (&ourselves, "RUNTIME-LOOP")] {
+        host.write("config.toml", &settings.replace(&runtime, other));
+        let config = host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
+        host.shim(CONTAINERD).error(code);
+        assert_eq!(host.read("bundle/config.json"), config);
+    }
+}

@@ -3,7 +3,7 @@ use super::*;
 const SETTINGS: &str = "/etc/divvy/config.toml";
 
 fn choose_of(candidates: &[PathBuf]) -> Result<PathBuf, String> {
-    choose(candidates, Path::new(SETTINGS))
+    first(candidates, Path::new(SETTINGS))
         .map(Path::to_owned)
         .map_err(|error| crate::log::chain(&error))
 }
