@@ -23,7 +23,7 @@ pub enum HookError {
     },
     /// A handler that is not declared, and something that looks like a request.
     #[error(
-        "CONFIG: this container requests devices ({sign}), and handler {handler:?} is not declared \
+        "CONFIG-INVALID: this container requests devices ({sign}), and handler {handler:?} is not declared \
          in {}: add [handlers.{handler}] with the engine that calls it",
         .settings.display()
     )]
@@ -43,9 +43,9 @@ pub enum HookError {
         /// What is wrong.
         source: FileError,
     },
-    /// The config of the container is none.
-    #[error("CONFIG-INVALID: {}", .path.display())]
-    ConfigInvalid {
+    /// The config of the container is no OCI config.
+    #[error("BUNDLE-INVALID: {}", .path.display())]
+    BundleInvalid {
         /// The file, or `standard input`.
         path: PathBuf,
         /// What is wrong.
@@ -198,7 +198,7 @@ impl HookError {
         log::one_line(&line)
     }
 
-    pub(crate) fn config_invalid(path: &Path, source: ConfigError) -> Self {
-        Self::ConfigInvalid { path: path.to_owned(), source }
+    pub(crate) fn bundle_invalid(path: &Path, source: ConfigError) -> Self {
+        Self::BundleInvalid { path: path.to_owned(), source }
     }
 }

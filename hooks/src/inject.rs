@@ -20,7 +20,7 @@ use crate::{
     log,
     record::{self, RunDir},
     request::{self, Prepared, Request, Rules},
-    settings::{Settings, SettingsError},
+    settings::{Salvage, Settings, SettingsError},
 };
 
 /// What a process of the hook knows from its caller; `main` gathers it.
@@ -40,6 +40,8 @@ pub struct Injector<'a> {
     pub settings: Settings,
     /// What is wrong with the file, said when the settings are needed.
     broken: Option<SettingsError>,
+    /// What it still tells then.
+    salvage: Option<Salvage>,
     run_dir: RunDir,
     /// Where records may be as well, since the file that says it is broken.
     other_run_dir: Option<RunDir>,
@@ -55,16 +57,15 @@ impl<'a> Injector<'a> {
             Err(error) => (Settings::default(), Some(error)),
         };
         let run_dir = RunDir::new(process.run_dir(&settings));
-        let moved = match broken {
-            Some(_) => Settings::salvage_run_dir(&process.settings).map(RunDir::new),
-            None => None,
-        };
-        // The log goes there only if it is a directory that we would trust otherwise.
+        let salvage = broken.as_ref().map(|_| Salvage::read(&process.settings));
+        let moved = salvage.as_ref().and_then(|salvage| salvage.run_dir.clone()).map(RunDir::new);
+        // Its owner's word is enough for the log to go there; anybody's is not.
+        let owners = broken.as_ref().is_some_and(|broken| !broken.is_untrusted());
         let (run_dir, other_run_dir) = match moved {
-            Some(moved) if moved.is_trusted() => (moved, Some(run_dir)),
+            Some(moved) if owners && moved.is_trusted() => (moved, Some(run_dir)),
             moved => (run_dir, moved),
         };
-        let injector = Self { process, settings, broken, run_dir, other_run_dir };
+        let injector = Self { process, settings, broken, salvage, run_dir, other_run_dir };
         if let Some(error) = &injector.broken {
             let code = error.code();
             injector.note(&format!("{code}: {}; going on without it", log::chain(error)));
@@ -104,12 +105,13 @@ impl<'a> Injector<'a> {
             handler: self.settings.handlers.get(handler),
             settings: &self.process.settings,
             run_dir: &self.run_dir,
+            salvage: self.salvage.as_ref(),
             other_run_dir: self.other_run_dir.as_ref(),
         };
         if !request::may_request(bytes, &rules)? {
             return Ok(Cow::Borrowed(bytes));
         }
-        let config = Config::parse(bytes).map_err(|e| HookError::config_invalid(path, e))?;
+        let config = Config::parse(bytes).map_err(|e| HookError::bundle_invalid(path, e))?;
         let request = rules.request(&config, self.broken.take())?;
         if request.is_empty() {
             return Ok(Cow::Borrowed(bytes));

@@ -89,7 +89,7 @@ fn failing(
     bytes: &[u8],
     line: &str,
 ) -> Result<Vec<u8>, HookError> {
-    let config = Config::parse(bytes).map_err(|e| HookError::config_invalid(path, e))?;
+    let config = Config::parse(bytes).map_err(|e| HookError::bundle_invalid(path, e))?;
     let ours = std::env::current_exe()
         .map_err(|error| HookError::Input(format!("asking where divvy-hook is: {error}")))?;
     let mut args = vec!["divvy-hook".to_owned(), "report".to_owned()];

@@ -9,8 +9,10 @@ use std::{
 
 use divvy_cdi::file::{self, FileError, Trust};
 
+mod salvage;
 mod toml;
 
+pub use salvage::Salvage;
 use toml::{Entry, Value};
 
 /// Where the settings are, unless `--config` says otherwise.
@@ -174,19 +176,6 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The run directory that a file seems to name which cannot be used: a record there is a
-    /// request still, and then the container must not start without its devices.
-    pub fn salvage_run_dir(path: &Path) -> Option<PathBuf> {
-        let bytes = file::read(path, MAX_BYTES, &Trust::Any).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        text.lines().find_map(|line| {
-            let value = line.trim().strip_prefix("run_dir")?.trim_start().strip_prefix('=')?;
-            let (quote, value) = value.trim_start().split_at_checked(1)?;
-            let (dir, _) = value.split_once(quote)?;
-            Some(PathBuf::from(dir)).filter(|dir| dir.is_absolute())
-        })
-    }
-
     /// The candidates for the low-level runtime of a handler.
     pub fn runtimes_of<'a>(&'a self, handler: Option<&'a Handler>) -> &'a [PathBuf] {
         match handler.and_then(|handler| handler.runtime.as_ref()) {
@@ -296,8 +285,13 @@ impl SettingsError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::File(FileError::Untrusted { .. }) => "UNTRUSTED",
-            _ => "CONFIG",
+            _ => "CONFIG-INVALID",
         }
+    }
+
+    /// Whether somebody who is not trusted may have written the file.
+    pub fn is_untrusted(&self) -> bool {
+        matches!(self, Self::File(FileError::Untrusted { .. }))
     }
 }
 

@@ -47,6 +47,7 @@ const TABLE: &[(&str, Exit, &str)] = &[
     ("CLAIM-INVALID", Exit::Invalid, ""),
     ("CLAIM-VERSION", Exit::Invalid, ""),
     ("CLAIM-UNSUPPORTED", Exit::Invalid, ""),
+    ("BUNDLE-INVALID", Exit::Invalid, ""),
     ("CONFIG-INVALID", Exit::Invalid, ""),
     ("CONFIG-UNSUPPORTED", Exit::Invalid, ""),
     (

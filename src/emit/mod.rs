@@ -7,12 +7,9 @@ use divvy_cdi::{
     host::NodeKind,
     spec::{ContainerEdits, Device, DeviceNode, DeviceType, Mount, Spec, Version},
 };
-use divvy_hook::record::{self, ClaimRecord, Driver, SpecRef};
+use divvy_hook::record::{self, CLAIM_KIND, ClaimRecord, Driver, SpecRef};
 
 use crate::{claim::DRIVER, gpu::Files, journal::Entry};
-
-/// The kind of a claim's devices.
-pub const KIND: &str = "gpu.divvy.dev/claim";
 
 /// The file name of a claim's spec.
 pub fn spec_name(uid: &str) -> String {
@@ -21,7 +18,7 @@ pub fn spec_name(uid: &str) -> String {
 
 /// The CDI name of a claim's device.
 pub fn cdi_name(uid: &str, device: &str) -> String {
-    format!("{KIND}={uid}-{device}")
+    format!("{CLAIM_KIND}={uid}-{device}")
 }
 
 /// One device of a spec: its name in the pool, the UUID of what it is, and its files.
@@ -48,7 +45,7 @@ pub fn spec(uid: &str, parts: Vec<Part<'_>>, common: Files) -> Spec {
     };
     let mut spec = Spec {
         version: Version::V0_3_0,
-        kind: KIND.to_owned(),
+        kind: CLAIM_KIND.to_owned(),
         annotations: BTreeMap::new(),
         devices: parts.into_iter().map(device).collect(),
         container_edits: shared,

@@ -70,7 +70,7 @@ fn exit_codes() {
     inject("not a name", "config.json").failed(3, "UNRESOLVED", "not a name");
     inject("vendor.com/x=a", "none.json").failed(1, "UNREADABLE", "none.json: no such file");
     world.write("bad.json", "{\"ociVersion\": ");
-    inject("vendor.com/x=a", "bad.json").failed(4, "CONFIG-INVALID", "bad.json: line 1");
+    inject("vendor.com/x=a", "bad.json").failed(4, "BUNDLE-INVALID", "bad.json: line 1");
     world.write("specs/bad.yaml", "cdiVersion: 0.5.0\nkind: vendor.com/bad\ndevices:\n- name: z\n");
     inject("vendor.com/bad=z", "config.json").failed(4, "SPEC-INVALID", "bad.yaml:4");
     // A bad file hides no other, and is told of.

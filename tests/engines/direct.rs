@@ -335,8 +335,8 @@ fn broken_configuration(mut direct: Direct) -> Result<()> {
         ensure!(direct.sandbox.must(&run)? == "alive\n");
         direct.bundle(&asking(device::NAME, LOOK))?;
         let output = direct.sandbox.run(&run)?;
-        let told =
-            output.stderr.contains("CONFIG: ") && output.stderr.contains("/etc/divvy/config.toml");
+        let told = output.stderr.contains("CONFIG-INVALID: ")
+            && output.stderr.contains("/etc/divvy/config.toml");
         ensure!(output.code == 1 && output.stdout.is_empty() && told, "{output:?}");
     }
     ensure!(direct.sandbox.read("/run/divvy/hook.log")?.contains("/etc/divvy/config.toml"));

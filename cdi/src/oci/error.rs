@@ -19,7 +19,7 @@ pub struct ConfigError {
 impl ConfigError {
     /// The stable code of a config that cannot be read.
     pub fn code(&self) -> &'static str {
-        "CONFIG-INVALID"
+        "BUNDLE-INVALID"
     }
 
     pub(super) fn at(text: &[u8], offset: usize, what: impl Into<Cow<'static, str>>) -> Self {

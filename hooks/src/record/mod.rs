@@ -26,6 +26,9 @@ pub use error::RecordError;
 /// The version of both formats that this build reads and writes.
 pub const VERSION: u32 = 1;
 
+/// The CDI kind of prepared claims' devices (`<claim uid>-<device>`). Only a record leads to them.
+pub const CLAIM_KIND: &str = "gpu.divvy.dev/claim";
+
 /// The most bytes that a record may have.
 pub const MAX_RECORD_BYTES: usize = 1 << 20;
 

@@ -6,9 +6,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 use divvy_cdi::{
     annotation::{self, PREFIX},
     oci::Config,
+    problem::quoted,
 };
 
-use super::{Request, Rules, claim};
+use super::{Request, Rules, claim, count, limit};
 use crate::{
     error::HookError,
     log,
@@ -68,7 +69,7 @@ pub(super) fn of_person(
             _ => "",
         };
         return Err(HookError::Refused {
-            what: format!("annotation {key:?}"),
+            what: format!("annotation {}", quoted(&key)),
             why: format!(
                 "handler {:?} takes none from annotations: remove it, or set annotations = true in \
                  {}{before}",
@@ -79,7 +80,7 @@ pub(super) fn of_person(
     }
     if handler.engine == Engine::Podman && takes_from_images(config) {
         return Err(HookError::Refused {
-            what: format!("annotation {key:?}"),
+            what: format!("annotation {}", quoted(&key)),
             why: "this podman is older than 4.6 and copies the annotations of images, so none of \
                   them counts: update podman, or give it CDI names by its own --device"
                 .to_owned(),
@@ -87,6 +88,7 @@ pub(super) fn of_person(
     }
     let annotations: Vec<_> = config.annotations().collect();
     for (key, value) in annotations.iter().filter(|(key, _)| key == CLAIM) {
+        limit(count(value), || format!("annotation {CLAIM:?}"))?;
         for name in value.split(',') {
             claim::by_name(rules, key, name.trim(), request)?;
         }
@@ -96,29 +98,46 @@ pub(super) fn of_person(
 
 /// Whether this podman copies an image's annotations into the config, where nothing tells them from
 /// the caller's: 4.5.0 and before (podman#18542). Its version is not there, but the OCI version that
-/// it was built with: 1.0.x up to 4.4, 1.1.0-rc.1 in 4.5, 1.1.0-rc.3 in 4.6.
+/// it was built with: 1.0.x up to 4.4, 1.1.0-rc.1 in 4.5, 1.1.0-rc.3 in 4.6. What is not known to be
+/// as new as that counts as old.
 fn takes_from_images(config: &Config<'_>) -> bool {
     #[derive(serde::Deserialize)]
     struct Version<'a> {
         #[serde(rename = "ociVersion", borrow)]
         oci: Cow<'a, str>,
     }
-    serde_json::from_str(config.text()).map_or(true, |Version { oci }| {
-        oci.starts_with("1.0.") || oci == "1.1.0-rc.1" || oci == "1.1.0-rc.2"
-    })
+    let read: Result<Version<'_>, _> = serde_json::from_str(config.text());
+    let version = read.ok().and_then(|read| oci_version(&read.oci));
+    version.is_none_or(|version| version < ([1, 1, 0], 3))
+}
+
+/// The three numbers, and the release candidate; what is released comes after all of them. Build
+/// metadata (`+dev`) has no rank; other pre-releases (`-dev`) have none that is known.
+fn oci_version(text: &str) -> Option<([u32; 3], u32)> {
+    let text = text.split_once('+').map_or(text, |(version, _build)| version);
+    let (numbers, candidate) = match text.split_once("-rc.") {
+        Some((numbers, candidate)) => (numbers, candidate.parse().ok()?),
+        None => (text, u32::MAX),
+    };
+    let mut numbers = numbers.split('.').map(|number| number.parse().ok());
+    let version = [numbers.next()??, numbers.next()??, numbers.next()??];
+    numbers.next().is_none().then_some((version, candidate))
 }
 
 fn names(
     annotations: &[(Cow<'_, str>, Cow<'_, str>)],
     request: &mut Request,
 ) -> Result<(), HookError> {
-    let pairs = annotations.iter().map(|(key, value)| (key.as_ref(), value.as_ref()));
+    let asking = || annotations.iter().filter(|(key, _)| key.starts_with(PREFIX));
+    let all = asking().map(|(_, value)| count(value)).sum();
+    limit(all, || format!("annotations {PREFIX:?}…"))?;
+    let pairs = asking().map(|(key, value)| (key.as_ref(), value.as_ref()));
     let names = annotation::parse(pairs).map_err(|error| HookError::Invalid {
         what: error.to_string(),
         why: std::error::Error::source(&error).map(log::chain).unwrap_or_default(),
     })?;
     for name in names {
-        request.name(name);
+        request.name(name, || format!("an annotation {PREFIX:?}…"))?;
     }
     Ok(())
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use divvy_cdi::name::QualifiedName;
+use divvy_cdi::{name::QualifiedName, problem::quoted};
 
-use super::{Prepared, Request, Rules, pod::Pod};
+use super::{Prepared, Request, Rules, limit, pod::Pod};
 use crate::{
     error::HookError,
     log,
@@ -61,8 +61,11 @@ pub(super) fn by_name(
         }
         Err(RecordError::Name { what, value }) => {
             return Err(HookError::Invalid {
-                what: format!("annotation {key:?}"),
-                why: format!("{value:?} is no {what} of a claim; it is a list of [namespace/]name"),
+                what: format!("annotation {}", quoted(key)),
+                why: format!(
+                    "{} is no {what} of a claim; it is a list of [namespace/]name",
+                    quoted(&value)
+                ),
             });
         }
         Err(error) => return Err(error.into()),
@@ -88,6 +91,8 @@ fn add(
         what: format!("the record of {what}"),
         why: log::chain(&error),
     })?;
+    let all = request.prepared.iter().map(|prepared| prepared.names.len()).sum::<usize>();
+    limit(all + 1, || format!("the record of {what}"))?;
     let of_spec = |known: &&mut Prepared| known.path == path && known.digest == digest;
     match request.prepared.iter_mut().find(of_spec) {
         Some(known) if known.names.contains(&name) => {}

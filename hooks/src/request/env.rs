@@ -3,7 +3,7 @@
 
 use divvy_cdi::{name::QualifiedName, oci::Config};
 
-use super::Request;
+use super::{Request, count, limit};
 use crate::{error::HookError, log, settings::Handler};
 
 /// Adds what the configured variables request: qualified names, several with commas. An empty one
@@ -21,12 +21,24 @@ pub(super) fn of(
         if value.is_empty() || !handler.environment.iter().any(|name| name == variable) {
             continue;
         }
+        let what = || format!("environment variable {variable}");
+        limit(count(value), what)?;
         for name in value.split(',') {
-            request.name(QualifiedName::parse(name).map_err(|error| HookError::Invalid {
-                what: format!("environment variable {variable}"),
-                why: log::chain(&error),
-            })?);
+            let name = QualifiedName::parse(name)
+                .map_err(|error| HookError::Invalid { what: what(), why: log::chain(&error) })?;
+            request.name(name, what)?;
         }
     }
     Ok(())
+}
+
+/// The first variable whose value is nothing but qualified names.
+pub(super) fn first(config: &Config<'_>) -> Option<String> {
+    let entries = config.env();
+    let mut pairs = entries.filter_map(|entry| {
+        let (variable, value) = entry.split_once('=')?;
+        Some((variable.to_owned(), value.to_owned()))
+    });
+    let named = |value: &str| value.split(',').all(|name| QualifiedName::parse(name).is_ok());
+    pairs.find(|(_, value)| named(value)).map(|(variable, _)| variable)
 }

@@ -7,7 +7,8 @@
 //! | podman, docker | – | where allowed, else refused | where allowed, else refused | where configured |
 //! | ctr | – | where allowed, else refused | where allowed, else refused | never |
 //!
-//! What is refused is an error, so that nobody waits for a device that never comes. A handler that
+//! The devices of prepared claims (`gpu.divvy.dev/claim`) are no names to ask by: only a record
+//! leads to them. What is refused is an error, so that nobody waits for a device that never comes. A handler that
 //! is not declared takes nothing, and anything that looks like a request is an error.
 
 mod annotations;
@@ -18,16 +19,19 @@ mod quick;
 
 use std::path::{Path, PathBuf};
 
-use divvy_cdi::{name::QualifiedName, oci::Config};
+use divvy_cdi::{name::QualifiedName, oci::Config, problem::quoted};
 
 use crate::{
     error::HookError,
-    record::{RecordError, RunDir},
-    settings::{Engine, Handler, SettingsError},
+    record::{CLAIM_KIND, RecordError, RunDir},
+    settings::{Engine, Handler, Salvage, SettingsError},
 };
 
 pub use annotations::CLAIM;
 pub use quick::may_request;
+
+/// The most names of one input: an image can fill it as it likes, and a node has far fewer devices.
+const MAX_NAMES: usize = 256;
 
 /// What a container asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,7 +66,9 @@ pub struct Rules<'a> {
     pub settings: &'a Path,
     /// The records.
     pub run_dir: &'a RunDir,
-    /// Where records may be as well, when the settings that say it are broken.
+    /// What the settings still tell when they are broken.
+    pub salvage: Option<&'a Salvage>,
+    /// Where records may be as well then.
     pub other_run_dir: Option<&'a RunDir>,
 }
 
@@ -140,13 +146,26 @@ impl Rules<'_> {
         [Some(self.run_dir), self.other_run_dir].into_iter().flatten()
     }
 
+    fn requires_record_still(&self) -> bool {
+        self.salvage.is_some_and(|salvage| salvage.requires_record(self.name))
+    }
+
     /// What looks like a request, whoever the engine is.
     fn sign(&self, config: &Config<'_>) -> Result<Option<String>, RecordError> {
         if let Some(key) = annotations::first(config) {
-            return Ok(Some(format!("annotation {key:?}")));
+            return Ok(Some(format!("annotation {}", quoted(&key))));
+        }
+        // Which variables count is not known then, and only a request looks like this.
+        if self.salvage.is_some()
+            && let Some(variable) = env::first(config)
+        {
+            return Ok(Some(format!("environment variable {}", quoted(&variable))));
         }
         for pod in [pod::Pod::of_cri(config), pod::Pod::of_crio(config).ok().flatten()] {
             let Some(pod) = pod.filter(|pod| !pod.sandbox) else { continue };
+            if self.requires_record_still() {
+                return Ok(Some(format!("handler {:?} requires a record of {pod}", self.name)));
+            }
             for run_dir in self.run_dirs() {
                 let Some(record) = run_dir.pod(&pod.uid)? else { continue };
                 if record.containers.contains_key(&pod.container) {
@@ -166,11 +185,43 @@ impl Request {
         self.prepared.is_empty() && self.names.is_empty()
     }
 
-    fn name(&mut self, name: QualifiedName) {
+    /// Adds a device by its name. Those of prepared claims come from a record, which knows whose
+    /// they are and whether they are still the same: one that it gave already is passed over, any
+    /// other refused.
+    fn name(&mut self, name: QualifiedName, what: impl Fn() -> String) -> Result<(), HookError> {
+        if name.kind() == CLAIM_KIND {
+            if self.prepared.iter().any(|prepared| prepared.names.contains(&name)) {
+                return Ok(());
+            }
+            return Err(HookError::Refused {
+                what: what(),
+                why: format!(
+                    "{} is of a prepared claim, which nobody gets by that name: a pod gets it by \
+                     its own claims, a person by the annotation {CLAIM:?}",
+                    quoted(name.as_str())
+                ),
+            });
+        }
         if !self.names.contains(&name) {
             self.names.push(name);
         }
+        Ok(())
     }
+}
+
+/// Refuses more names than any container needs, before each costs something.
+fn limit(count: usize, what: impl FnOnce() -> String) -> Result<(), HookError> {
+    if count <= MAX_NAMES {
+        return Ok(());
+    }
+    let why =
+        format!("it has {count} names, and {MAX_NAMES} are the most that a container may request");
+    Err(HookError::Invalid { what: what(), why })
+}
+
+/// How many names a value has, separated by commas.
+fn count(value: &str) -> usize {
+    value.bytes().filter(|byte| *byte == b',').count() + 1
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use divvy_cdi::oci::Config;
+use divvy_cdi::{oci::Config, problem::quoted};
 
 use crate::{error::HookError, settings::Engine};
 
@@ -79,7 +79,7 @@ impl Pod {
 impl fmt::Display for Pod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { uid, namespace, name, container, .. } = self;
-        write!(f, "container {container:?} of pod {namespace}/{name} ({uid})")
+        write!(f, "container {} of pod {namespace}/{name} ({uid})", quoted(container))
     }
 }
 

@@ -36,7 +36,9 @@ pub fn may_request(bytes: &[u8], rules: &Rules<'_>) -> Result<bool, RecordError>
     }
     let annotated = || [&b"cdi.k8s.io/"[..], b"divvy.dev/claim"].iter().any(|key| has(bytes, key));
     let Some(handler) = rules.handler else {
-        return Ok(annotated()
+        // Broken settings do not say in which variables requests stand, nor who needs a record.
+        return Ok(rules.salvage.is_some()
+            || annotated()
             || pod_may_request(cri_uid(bytes), false, rules)?
             || pod_may_request(crio_uid(bytes), false, rules)?);
     };

@@ -98,6 +98,7 @@ impl Host {
             handler: self.settings.handlers.get(handler),
             settings: Path::new("/c.toml"),
             run_dir: &self.run,
+            salvage: None,
             other_run_dir: None,
         };
         let parsed = Config::parse(bytes).unwrap();
@@ -262,13 +263,18 @@ fn old_podmans_annotations_do_not_count() {
     host.claim(Origin::Local, "u-1", "mine");
     for annotations in [json!({"cdi.k8s.io/x": "v.com/c=a"}), json!({"divvy.dev/claim": "mine"})] {
         let mut config = annotated(&annotations);
-        for version in [json!("1.0.2-dev"), json!("1.1.0-rc.1"), json!(null)] {
+        for version in
+            ["1.0.2-dev", "1.1.0-rc.1", "1.1.0-rc.2", "1.1.0-dev", "1.1", "1.2.0-alpha", "2", ""]
+                .into_iter()
+                .map(|version| json!(version))
+                .chain([json!(null), json!(7)])
+        {
             config["ociVersion"] = version;
             let error = host.refuses("podman", &config, "REQUEST-REFUSED");
             assert!(error.contains("older than 4.6"), "{error}");
             host.request("ctr", &config).unwrap();
         }
-        for version in ["1.1.0-rc.3", "1.1.0", "1.1.0+dev", "1.2.1"] {
+        for version in ["1.1.0-rc.3", "1.1.0", "1.1.0+dev", "1.2.1", "1.3.0-rc.1"] {
             config["ociVersion"] = version.into();
             host.request("podman", &config).unwrap();
         }
@@ -323,7 +329,7 @@ fn a_handler_that_is_not_declared_runs_what_requests_nothing() {
         cri("p-1", "main"),
         crio("p-1", "main", &json!({})),
     ] {
-        let error = host.refuses("divvy-new", &config, "CONFIG");
+        let error = host.refuses("divvy-new", &config, "CONFIG-INVALID");
         assert!(error.contains("[handlers.divvy-new]") && error.contains("/c.toml"), "{error}");
     }
 }
@@ -340,4 +346,61 @@ fn what_is_no_name_is_an_error_with_its_key() {
     host.refuses("crio", &config, "REQUEST-INVALID");
     let config = json!({"annotations": {"io.kubernetes.cri-o.Annotations": "[\"cdi.k8s.io/\"]"}});
     host.refuses("crio-all", &config, "REQUEST-INVALID");
+}
+
+/// By its CDI name a claim would come without a look at its boot, its digest and whose it is.
+#[test]
+fn a_prepared_claim_is_reached_by_its_record_alone() {
+    let host = Host::with_pod(&boot_id().unwrap());
+    host.claim(Origin::Local, "u-1", "mine");
+    let asks = json!({"cdi.k8s.io/x": DEVICE});
+    let environment = json!({"process": {"env": [format!("DIVVY_DEVICES={DEVICE}")]}});
+    let pod = |uid: &str, container: &str, name: &str| {
+        let mut config = cri(uid, container);
+        config["annotations"]["cdi.k8s.io/x"] = name.into();
+        config
+    };
+    for (handler, config) in [
+        ("ctr", annotated(&asks)),
+        ("podman", annotated(&asks)),
+        ("podman", environment),
+        ("cri-all", pod("p-2", "main", DEVICE)),
+        ("cri-all", pod("p-1", "sidecar", DEVICE)),
+        ("cri-all", pod("p-1", "main", "gpu.divvy.dev/claim=u-gpu1")),
+        ("crio-all", crio("p-2", "main", &asks)),
+    ] {
+        let error = host.refuses(handler, &config, "REQUEST-REFUSED");
+        assert!(
+            error.contains("gpu.divvy.dev/claim=u-gpu") && error.contains("divvy.dev/claim\""),
+            "{error}"
+        );
+    }
+    // An older kubelet names by annotation what the record gives: the same device.
+    let request = host.request("cri", &pod("p-1", "main", DEVICE)).unwrap();
+    assert_eq!((request.prepared.len(), request.names.len()), (1, 0));
+    let request = host.request("crio", &crio("p-1", "main", &asks)).unwrap();
+    assert_eq!((request.prepared.len(), request.names.len()), (1, 0));
+}
+
+#[test]
+fn nobody_requests_names_without_end() {
+    let host = Host::new();
+    let list =
+        |count: usize| (0..count).map(|n| format!("v.com/c=d{n}")).collect::<Vec<_>>().join(",");
+    let environment =
+        |count| json!({"process": {"env": [format!("DIVVY_DEVICES={}", list(count))]}});
+    let claims = "a,".repeat(1 << 16);
+    for (handler, config) in [
+        ("ctr", annotated(&json!({"cdi.k8s.io/x": list(257)}))),
+        ("ctr", annotated(&json!({"cdi.k8s.io/x": list(200), "cdi.k8s.io/y": list(57)}))),
+        ("ctr", annotated(&json!({"divvy.dev/claim": claims}))),
+        ("podman", environment(257)),
+        ("crio-all", crio("p-2", "main", &json!({"cdi.k8s.io/x": list(1 << 16)}))),
+    ] {
+        let error = host.refuses(handler, &config, "REQUEST-INVALID");
+        assert!(error.contains("256 are the most"), "{error}");
+    }
+    let request = host.request("ctr", &annotated(&json!({"cdi.k8s.io/x": list(256)}))).unwrap();
+    assert_eq!(request.names.len(), 256);
+    assert_eq!(host.request("podman", &environment(256)).unwrap().names.len(), 256);
 }

@@ -79,21 +79,3 @@ fn an_error_names_the_key_and_the_line() {
     let error = Settings::parse(Path::new("/c.toml"), b"\n\xff").unwrap_err();
     assert_eq!(error.to_string(), "configuration /c.toml:2: not UTF-8");
 }
-
-#[test]
-fn the_run_directory_of_a_broken_file_is_still_seen() {
-    let temp = tempfile::tempdir().unwrap();
-    let path = temp.path().join("c.toml");
-    for (text, dir) in [
-        ("[\n  run_dir  = \"/x/y\" # moved", Some("/x/y")),
-        ("bogus = 1\nrun_dir='/x'", Some("/x")),
-        ("#run_dir = '/x'", None),
-        ("run_dir = 7\nrun_dirs = '/x'", None),
-        ("run_dir = 'relative'", None),
-        ("run_dir =", None),
-        ("run_dir = \u{e4}", None),
-    ] {
-        file::replace(&path, text.as_bytes(), 0o644, file::Durability::Volatile).unwrap();
-        assert_eq!(Settings::salvage_run_dir(&path), dir.map(PathBuf::from), "{text}");
-    }
-}

@@ -60,7 +60,7 @@ fn a_config_that_is_none() {
     ] {
         host.write("bundle/config.json", bad);
         let outcome = host.shim(LINE);
-        outcome.error("CONFIG-INVALID");
+        outcome.error("BUNDLE-INVALID");
         assert_eq!(host.read("bundle/config.json"), bad);
         assert!(host.seen().is_none());
     }
@@ -122,7 +122,7 @@ fn a_spec_or_configuration_that_is_no_file() {
         make(&host.path("config.toml"));
         // Nothing that needs the configuration is let through.
         let config = host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/c=d"));
-        let line = host.shim(LINE).error("CONFIG").to_owned();
+        let line = host.shim(LINE).error("CONFIG-INVALID").to_owned();
         assert!(line.contains("config.toml"), "{line}");
         assert_eq!(host.read("bundle/config.json"), config);
     }

@@ -58,6 +58,28 @@ fn open_files_and_odd_arguments_survive() {
     assert_eq!(seen.args, b"\xff\xfe\n \"'$\0\0start\0");
 }
 
+/// An engine may ignore or block signals; the runtime must find them so.
+#[test]
+fn signals_survive() {
+    let host = Host::new("");
+    let out = host.path("signals");
+    host.script("runtime", &format!("grep -E 'Sig(Ign|Blk)' /proc/self/status >{}", out.display()));
+    let mut seen = Vec::new();
+    for program in [
+        format!("{:?}", host.path("runtime")),
+        format!("{HOOK:?} --config {:?} runtime", host.path("config.toml")),
+    ] {
+        let line = format!("trap '' PIPE USR1; exec {program} start ID");
+        let outcome = host.call(Command::new("/bin/sh").args(["-c", &line]), b"");
+        assert_eq!(outcome.status, 7, "{}", outcome.stderr);
+        seen.push(host.read("signals"));
+    }
+    assert_eq!(seen[0], seen[1]);
+    let ignored = seen[0].lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
+    // SIGUSR1 is 10, SIGPIPE 13; whoever runs the tests may ignore more.
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 0x1200, 0x1200);
+}
+
 #[test]
 fn a_broken_configuration_stops_nobody_who_needs_none() {
     // The built-in candidates are those of this machine, so the call may fail in the runtime, but
@@ -71,7 +93,10 @@ fn a_broken_configuration_stops_nobody_who_needs_none() {
             assert!(!outcome.stderr.contains("config.toml"), "{broken}: {}", outcome.stderr);
         }
         let log = host.read("run/hook.log");
-        assert!(log.contains(" CONFIG: configuration ") && log.contains("config.toml"), "{log}");
+        assert!(
+            log.contains(" CONFIG-INVALID: configuration ") && log.contains("config.toml"),
+            "{log}"
+        );
     }
 }
 

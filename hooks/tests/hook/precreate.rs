@@ -96,7 +96,7 @@ fn what_is_no_config_fails() {
     let host = Host::new(ON);
     for bad in ["{\"annotations\":{\"cdi.k8s.io/x\":7}}", "\\u", "[\"cdi.k8s.io/\"]"] {
         let outcome = host.hook(&["precreate"], bad.as_bytes());
-        outcome.error("CONFIG-INVALID");
+        outcome.error("BUNDLE-INVALID");
         assert!(outcome.stdout.is_empty());
     }
     let huge = vec![b' '; (16 << 20) + 1];

@@ -65,7 +65,7 @@ fn a_handler_that_is_not_declared_takes_no_request() {
     host.bundle("ctr", |_| {});
     assert_eq!(host.shim(LINE).status, 7);
     host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
-    let line = host.shim(LINE).error("CONFIG").to_owned();
+    let line = host.shim(LINE).error("CONFIG-INVALID").to_owned();
     assert!(line.contains("[handlers.divvy-runtime]"), "{line}");
     // The installed name is the handler.
     let link = host.path("divvy-elsewhere");
@@ -73,7 +73,7 @@ fn a_handler_that_is_not_declared_takes_no_request() {
     let mut command = Command::new(&link);
     command.args(["create", "--bundle"]).arg(host.path("bundle")).arg("ID");
     let outcome = host.call(&mut command, b"");
-    let line = outcome.error("CONFIG");
+    let line = outcome.error("CONFIG-INVALID");
     assert!(line.contains("[handlers.divvy-elsewhere]"), "{line}");
 }
 
@@ -83,7 +83,7 @@ fn a_broken_configuration_is_closed_for_requests() {
     let broken = host.settings("[handlers.divvy-runtime]\nengine = 'ctr'\nanotations = true\n");
     host.write("config.toml", &broken);
     let config = host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
-    let line = host.shim(LINE).error("CONFIG").to_owned();
+    let line = host.shim(LINE).error("CONFIG-INVALID").to_owned();
     assert!(
         line.contains("config.toml:6: handlers.divvy-runtime.anotations: unknown key"),
         "{line}"
@@ -100,10 +100,72 @@ fn a_broken_configuration_hides_no_record() {
     for broken in ["[handlers.divvy-runtime]\nengine = 'crii'", "= ["] {
         host.write("config.toml", &host.settings(broken));
         let config = host.bundle("containerd", |_| {});
-        let line = host.shim(LINE).error("CONFIG").to_owned();
+        let line = host.shim(LINE).error("CONFIG-INVALID").to_owned();
         assert!(line.contains("the record of container \"main\" of pod ml/train"), "{line}");
         assert_eq!(host.read("bundle/config.json"), config);
     }
+}
+
+/// What a broken file does not say any more was asked for all the same.
+#[test]
+fn a_broken_configuration_is_closed_for_the_environment_and_for_pods_without_a_record() {
+    let host = Host::new("");
+    for broken in ["engine = 'docker'\nenvironment = ['DEV']\nbogus = 1", "engine = 'docker'\n= ["]
+    {
+        host.write("config.toml", &host.settings(&format!("[handlers.divvy-runtime]\n{broken}")));
+        let config = host.bundle("docker", |config| {
+            config["process"]["env"]
+                .as_array_mut()
+                .unwrap()
+                .push("DEV=v.com/gpu=0,v.com/gpu=1".into());
+        });
+        let line = host.shim(LINE).error("CONFIG-INVALID").to_owned();
+        assert!(line.contains("environment variable \"DEV\""), "{line}");
+        assert_eq!(host.read("bundle/config.json"), config);
+    }
+    for (broken, closed) in [
+        ("engine = 'cri'\nbogus = 1", true),
+        ("engine = 'cri'\nrequire_record = true\n= [", true),
+        ("engine = 'cri'\nrequire_record = false\nbogus = 1", false),
+    ] {
+        host.write("config.toml", &host.settings(&format!("[handlers.divvy-runtime]\n{broken}")));
+        host.bundle("containerd", |_| {});
+        let outcome = host.shim(LINE);
+        assert_eq!(
+            outcome.stderr.contains("requires a record of container"),
+            closed,
+            "{broken}: {}",
+            outcome.stderr
+        );
+        host.bundle("containerd-sandbox", |_| {});
+        let outcome = host.shim(LINE);
+        assert!(!outcome.stderr.contains("config.toml"), "{broken}: {}", outcome.stderr);
+    }
+}
+
+/// A file that anybody may have written chooses no file that we write to.
+#[test]
+fn an_untrusted_configuration_says_not_where_the_log_is() {
+    let host = Host::new("");
+    fs::create_dir(host.path("elsewhere")).unwrap();
+    let settings = host.settings("").replace("/run\"", "/elsewhere\"");
+    host.write("config.toml", &format!("log = {:?}\n{settings}", host.path("log")));
+    fs::set_permissions(host.path("config.toml"), Permissions::from_mode(0o666)).unwrap();
+    host.shim("--version");
+    assert!(!host.path("log").exists());
+    assert_eq!(fs::read_dir(host.path("elsewhere")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_log_of_the_run_directory_is_a_regular_file_that_nobody_else_chose() {
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'cri'");
+    host.bundle("containerd", |_| {});
+    fs::set_permissions(host.path("run"), Permissions::from_mode(0o777)).unwrap();
+    host.shim(LINE);
+    assert!(!host.path("run/hook.log").exists());
+    fs::set_permissions(host.path("run"), Permissions::from_mode(0o755)).unwrap();
+    host.shim(LINE);
+    assert!(host.read("run/hook.log").contains("CLAIM-NOT-PREPARED"));
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn verify_sees_missing_edits_and_never_makes_them() {
 
     // Another handler may be named.
     let outcome = host.hook(&["verify", "divvy-other"], state.as_bytes());
-    outcome.error("CONFIG");
+    outcome.error("CONFIG-INVALID");
     for bad in ["", "{}", "[", "{\"id\":\"x\",\"bundle\":\"relative\"}"] {
         host.hook(&["verify"], bad.as_bytes()).error("INPUT");
     }
