@@ -60,9 +60,11 @@ fn a_failure_is_reported_by_a_hook_of_a_valid_config() {
     let line = outcome.stderr.trim_end();
     assert!(line.starts_with("divvy: UNRESOLVED: "), "{line}");
     let mut failing: Value = serde_json::from_slice(&outcome.stdout).unwrap();
-    let file = failing["hooks"]["createRuntime"][0]["args"][2].as_str().unwrap().to_owned();
+    let file = failing["hooks"]["createRuntime"][0]["args"][4].as_str().unwrap().to_owned();
     assert!(file.starts_with(host.path("run/errors").to_str().unwrap()), "{file}");
     assert_eq!(report(&host, &failing).trim_end(), line);
+    // Said once and cleared away, where these settings have it.
+    assert!(!std::path::Path::new(&file).exists());
     // But for the hook it is the config that came in.
     failing.as_object_mut().unwrap().remove("hooks");
     assert_eq!(failing, serde_json::from_str::<Value>(&config).unwrap());
@@ -76,7 +78,7 @@ fn where_no_file_can_be_written_the_text_is_an_argument() {
     let outcome = host.hook(&["precreate"], config.as_bytes());
     assert_eq!(outcome.status, 0);
     let failing: Value = serde_json::from_slice(&outcome.stdout).unwrap();
-    assert_eq!(failing["hooks"]["createRuntime"][0]["args"][2], "--text");
+    assert_eq!(failing["hooks"]["createRuntime"][0]["args"][4], "--text");
     assert_eq!(report(&host, &failing), outcome.stderr);
 }
 
@@ -103,4 +105,18 @@ fn what_is_no_config_fails() {
     let outcome = host.hook(&["precreate"], &huge);
     outcome.error("INPUT");
     assert!(outcome.stdout.is_empty());
+}
+
+#[test]
+fn texts_that_nobody_reports_do_not_pile_up() {
+    let host = Host::new(ON);
+    let config = podman(|config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
+    fs::create_dir(host.path("run/errors")).unwrap();
+    for old in 0..100 {
+        host.write(&format!("run/errors/{old:020}-1.txt"), "old");
+    }
+    let outcome = host.hook(&["precreate"], config.as_bytes());
+    let failing: Value = serde_json::from_slice(&outcome.stdout).unwrap();
+    assert_eq!(fs::read_dir(host.path("run/errors")).unwrap().count(), 64);
+    assert!(report(&host, &failing).starts_with("divvy: UNRESOLVED: "));
 }
