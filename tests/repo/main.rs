@@ -98,6 +98,7 @@ fn codes(text: &str) -> BTreeSet<String> {
     let text = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let quoted = text.flat_map(|line| line.split('"').skip(1).step_by(2));
     quoted
+        .map(|quote| quote.strip_prefix("divvy: ").unwrap_or(quote))
         .map(|quote| quote.split_once(": ").map_or(quote, |(code, _)| code))
         .filter(|word| is_code(word))
         .map(str::to_owned)
@@ -105,8 +106,22 @@ fn codes(text: &str) -> BTreeSet<String> {
 }
 
 fn is_code(word: &str) -> bool {
-    const SINGLE: [&str; 7] =
-        ["UNRESOLVED", "CONFLICT", "UNTRUSTED", "UNREADABLE", "UNWRITABLE", "BUNDLE", "OVERLAP"];
+    const SINGLE: [&str; 14] = [
+        "UNRESOLVED",
+        "CONFLICT",
+        "UNTRUSTED",
+        "UNREADABLE",
+        "UNWRITABLE",
+        "BUNDLE",
+        "OVERLAP",
+        "HOST",
+        "INPUT",
+        "REPORT",
+        "USAGE",
+        "EMPTY",
+        "FAILED",
+        "UNPREPARE",
+    ];
     let dashed = word.contains('-') && word.split('-').all(|part| part.len() > 2);
     SINGLE.contains(&word) || (dashed && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'-'))
 }
