@@ -129,17 +129,20 @@ fn a_broken_configuration_is_closed_for_the_environment_and_for_pods_without_a_r
         ("engine = 'cri'\nrequire_record = false\nbogus = 1", false),
     ] {
         host.write("config.toml", &host.settings(&format!("[handlers.divvy-runtime]\n{broken}")));
+        // By verify, since the shim would go on to a runtime of this machine.
+        let state = host.word("{\"id\":\"ID\",\"bundle\":\"@/bundle\"}");
+        let verify = || host.hook(&["verify"], state.as_bytes());
         host.bundle("containerd", |_| {});
-        let outcome = host.shim(LINE);
-        assert_eq!(
-            outcome.stderr.contains("requires a record of container"),
-            closed,
-            "{broken}: {}",
-            outcome.stderr
-        );
+        let outcome = verify();
+        if closed {
+            let line = outcome.error("CONFIG-INVALID");
+            assert!(line.contains("requires a record of container \"main\""), "{line}");
+        } else {
+            assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{broken}");
+        }
         host.bundle("containerd-sandbox", |_| {});
-        let outcome = host.shim(LINE);
-        assert!(!outcome.stderr.contains("config.toml"), "{broken}: {}", outcome.stderr);
+        let outcome = verify();
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{broken}");
     }
 }
 
