@@ -30,7 +30,7 @@ pub struct Pod {
 pub struct Container<'a> {
     pub name: &'a str,
     pub image: &'a str,
-    pub script: &'a str,
+    pub script: String,
     pub annotations: Value,
     pub cdi: &'a [&'a str],
     /// Which try of the kubelet's it is.
@@ -40,10 +40,11 @@ pub struct Container<'a> {
 /// How a container ended.
 #[derive(Debug)]
 pub struct Ended {
-    pub code: i64,
+    pub code: i32,
     pub reason: String,
     pub message: String,
-    /// What it printed.
+    /// What it printed, as far as it came.
+    #[expect(dead_code, reason = "shown when a test fails")]
     pub output: String,
 }
 
@@ -154,6 +155,7 @@ impl Containerd {
             if status["state"] == "CONTAINER_EXITED" {
                 let text = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
                 let code = status["exitCode"].as_i64().unwrap_or_default();
+                let code = i32::try_from(code)?;
                 let output = self.output(pod, name).unwrap_or_default();
                 return Ok(Ended {
                     code,
@@ -226,8 +228,15 @@ impl Pod {
 // === impl Container ===
 
 impl<'a> Container<'a> {
-    pub fn new(name: &'a str, script: &'a str) -> Container<'a> {
-        Container { name, image: IMAGE, script, annotations: json!({}), cdi: &[], attempt: 0 }
+    pub fn new(name: &'a str, script: impl Into<String>) -> Container<'a> {
+        Container {
+            name,
+            image: IMAGE,
+            script: script.into(),
+            annotations: json!({}),
+            cdi: &[],
+            attempt: 0,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::Test;
 use crate::containerd::{Container, Containerd, Pod};
-use crate::device::{self, LOOK, NOTHING, SEEN};
+use crate::device::{self, MATCHED, sees, sees_nothing};
 use crate::fixture::{ANNOTATED, Fixture};
 use crate::hook;
 use crate::sandbox::End;
@@ -90,11 +90,11 @@ fn pod_record(mut containerd: Containerd) -> Result<()> {
     let pod = Pod::new("recorded", CLASS);
     hook::record_pod(&containerd.sandbox, (&pod.uid(), pod.name), "gpu")?;
     let sandbox = containerd.pod(&pod)?;
-    let ended = containerd.run(&pod, &sandbox, &Container::new("gpu", LOOK))?;
-    ensure!(ended.output == SEEN, "{ended:?}");
+    let ended = containerd.run(&pod, &sandbox, &Container::new("gpu", sees()))?;
+    ensure!(ended.code == MATCHED, "{ended:?}");
     device::hook_ran(&containerd.sandbox)?;
-    let ended = containerd.run(&pod, &sandbox, &Container::new("neighbour", NOTHING))?;
-    ensure!(ended.output == "untouched\n", "{ended:?}");
+    let ended = containerd.run(&pod, &sandbox, &Container::new("neighbour", sees_nothing()))?;
+    ensure!(ended.code == MATCHED, "{ended:?}");
     let config = containerd.config(&sandbox)?;
     ensure!(!config.contains(device::PATH), "the sandbox was edited: {config}");
     Ok(())
@@ -104,7 +104,7 @@ fn pod_record(mut containerd: Containerd) -> Result<()> {
 fn record_required(mut containerd: Containerd) -> Result<()> {
     let pod = Pod::new("class", CLASS);
     let sandbox = containerd.pod(&pod)?;
-    let container = Container::new("gpu", LOOK);
+    let container = Container::new("gpu", sees());
     let Err((message, _)) = containerd.start_container(&pod, &sandbox, &container)? else {
         anyhow::bail!("started without a record");
     };
@@ -114,21 +114,22 @@ fn record_required(mut containerd: Containerd) -> Result<()> {
     // As the kubelet tries again, with another attempt's name.
     let container = Container { attempt: 1, ..container };
     let ended = containerd.run(&pod, &sandbox, &container)?;
-    ensure!(ended.output == SEEN, "{ended:?}");
+    ensure!(ended.code == MATCHED, "{ended:?}");
 
     let pod = Pod::new("default", DEFAULT);
     let sandbox = containerd.pod(&pod)?;
-    let ended = containerd.run(&pod, &sandbox, &Container::new("c", NOTHING))?;
-    ensure!(ended.output == "untouched\n", "{ended:?}");
+    let ended = containerd.run(&pod, &sandbox, &Container::new("c", sees_nothing()))?;
+    ensure!(ended.code == MATCHED, "{ended:?}");
     Ok(())
 }
 
 fn container_annotation(mut containerd: Containerd) -> Result<()> {
     let pod = Pod::new("annotation", DEFAULT);
     let sandbox = containerd.pod(&pod)?;
-    let container = Container { annotations: annotated(device::NAME), ..Container::new("c", LOOK) };
+    let container =
+        Container { annotations: annotated(device::NAME), ..Container::new("c", sees()) };
     let ended = containerd.run(&pod, &sandbox, &container)?;
-    ensure!(ended.output == SEEN, "{ended:?}");
+    ensure!(ended.code == MATCHED, "{ended:?}");
     Ok(())
 }
 
@@ -138,11 +139,11 @@ fn foreign_annotations(mut containerd: Containerd) -> Result<()> {
     let wishes = json!({"cdi.k8s.io/test": device::NAME, "divvy.dev/claim": "local"});
     let pod = Pod { annotations: wishes.clone(), ..Pod::new("wishes", DEFAULT) };
     let sandbox = containerd.pod(&pod)?;
-    let ended = containerd.run(&pod, &sandbox, &Container::new("pod", NOTHING))?;
-    ensure!(ended.output == "untouched\n", "{ended:?}");
-    let container = Container { image: ANNOTATED, ..Container::new("image", NOTHING) };
+    let ended = containerd.run(&pod, &sandbox, &Container::new("pod", sees_nothing()))?;
+    ensure!(ended.code == MATCHED, "{ended:?}");
+    let container = Container { image: ANNOTATED, ..Container::new("image", sees_nothing()) };
     let ended = containerd.run(&pod, &sandbox, &container)?;
-    ensure!(ended.output == "untouched\n", "{ended:?}");
+    ensure!(ended.code == MATCHED, "{ended:?}");
     Ok(())
 }
 
@@ -151,7 +152,7 @@ fn error(mut containerd: Containerd) -> Result<()> {
     let pod = Pod::new("error", DEFAULT);
     let sandbox = containerd.pod(&pod)?;
     let container =
-        Container { annotations: annotated(device::MISSING), ..Container::new("c", LOOK) };
+        Container { annotations: annotated(device::MISSING), ..Container::new("c", sees()) };
     let Err((message, id)) = containerd.start_container(&pod, &sandbox, &container)? else {
         anyhow::bail!("started without its device");
     };
@@ -167,9 +168,9 @@ fn error(mut containerd: Containerd) -> Result<()> {
 fn native_cdi_is_dropped(mut containerd: Containerd) -> Result<()> {
     let pod = Pod::new("dropped", PLAIN);
     let sandbox = containerd.pod(&pod)?;
-    let container = Container { cdi: &[device::NAME], ..Container::new("c", NOTHING) };
+    let container = Container { cdi: &[device::NAME], ..Container::new("c", sees_nothing()) };
     let ended = containerd.run(&pod, &sandbox, &container)?;
-    ensure!(ended.output == "untouched\n", "{ended:?}");
+    ensure!(ended.code == MATCHED, "{ended:?}");
     Ok(())
 }
 
@@ -177,9 +178,9 @@ fn native_cdi_is_dropped(mut containerd: Containerd) -> Result<()> {
 fn native_cdi(mut containerd: Containerd) -> Result<()> {
     let pod = Pod::new("native", PLAIN);
     let sandbox = containerd.pod(&pod)?;
-    let container = Container { cdi: &[device::NAME], ..Container::new("c", LOOK) };
+    let container = Container { cdi: &[device::NAME], ..Container::new("c", sees()) };
     let ended = containerd.run(&pod, &sandbox, &container)?;
-    ensure!(ended.output == SEEN, "{ended:?}");
+    ensure!(ended.code == MATCHED, "{ended:?}");
     Ok(())
 }
 
@@ -207,7 +208,7 @@ fn on_top_of_native_cdi(mut containerd: Containerd) -> Result<()> {
 fn native_cdi_in_user_namespace(mut containerd: Containerd) -> Result<()> {
     let pod = Pod { user_namespace: true, ..Pod::new("mapped", PLAIN) };
     let sandbox = containerd.pod(&pod)?;
-    let container = Container { cdi: &[device::NAME], ..Container::new("c", LOOK) };
+    let container = Container { cdi: &[device::NAME], ..Container::new("c", sees()) };
     let Err((message, _)) = containerd.start_container(&pod, &sandbox, &container)? else {
         anyhow::bail!("native CDI works in a user namespace now: say so in the documentation");
     };
@@ -222,9 +223,10 @@ fn native_cdi_in_user_namespace(mut containerd: Containerd) -> Result<()> {
 fn user_namespace(mut containerd: Containerd) -> Result<()> {
     let pod = Pod { user_namespace: true, ..Pod::new("mapped", DEFAULT) };
     let sandbox = containerd.pod(&pod)?;
-    let container = Container { annotations: annotated(device::NAME), ..Container::new("c", LOOK) };
+    let container =
+        Container { annotations: annotated(device::NAME), ..Container::new("c", sees()) };
     let ended = containerd.run(&pod, &sandbox, &container)?;
-    ensure!(ended.output == SEEN, "{ended:?}");
+    ensure!(ended.code == MATCHED, "{ended:?}");
 
     // A node that only root may open is of no use there, and is refused before the container starts.
     containerd.sandbox.must(&["chmod", "0600", device::NODE])?;
@@ -241,11 +243,11 @@ fn documented_configuration(mut containerd: Containerd) -> Result<()> {
     let pod = Pod::new("documented", "divvy");
     hook::record_pod(&containerd.sandbox, (&pod.uid(), pod.name), "gpu")?;
     let sandbox = containerd.pod(&pod)?;
-    let ended = containerd.run(&pod, &sandbox, &Container::new("gpu", LOOK))?;
-    ensure!(ended.output == SEEN, "{ended:?}");
+    let ended = containerd.run(&pod, &sandbox, &Container::new("gpu", sees()))?;
+    ensure!(ended.code == MATCHED, "{ended:?}");
     let container =
-        Container { annotations: annotated(device::NAME), ..Container::new("annotated", LOOK) };
+        Container { annotations: annotated(device::NAME), ..Container::new("annotated", sees()) };
     let ended = containerd.run(&pod, &sandbox, &container)?;
-    ensure!(ended.output == SEEN, "{ended:?}");
+    ensure!(ended.code == MATCHED, "{ended:?}");
     Ok(())
 }

@@ -30,6 +30,9 @@ pub const SEEN: &str = "opened\ndriver 1.0\nGPU=gpu0\n";
 pub const NOTHING: &str =
     r#"[ ! -e /dev/gpu0 ] && [ ! -e /usr/lib/driver.txt ] && [ -z "$GPU" ] && echo untouched"#;
 
+/// What nothing else ends with.
+pub const MATCHED: i32 = 42;
+
 /// The hook reads its input: crun 1.8 fails where one does not.
 const HOOK: [&str; 3] = ["sh", "-c", "cat >/dev/null && mkdir -p /run/hook-ran"];
 
@@ -48,6 +51,22 @@ pub fn spec() -> Value {
             },
         }],
     })
+}
+
+/// A script that ends with [`MATCHED`] when the container sees all of it.
+pub fn sees() -> String {
+    expecting(LOOK, SEEN)
+}
+
+/// A script that ends with [`MATCHED`] when the container has got nothing of it.
+pub fn sees_nothing() -> String {
+    expecting(NOTHING, "untouched\n")
+}
+
+/// For containerd, which can lose the output of a container that ends at once, but not its exit code.
+fn expecting(script: &str, output: &str) -> String {
+    let output = output.trim_end();
+    format!(r#"seen=$( {script} ); echo "$seen"; [ "$seen" = '{output}' ] && exit {MATCHED}"#)
 }
 
 /// Makes the device and what belongs to it, and defines it in /etc/cdi.
