@@ -235,8 +235,15 @@ fn join_line(bytes: &[u8], ours: &Answer) -> Option<Vec<u8>> {
     Some(lines.join("\n").into_bytes())
 }
 
+/// A part of a line without signs that mean something at some places only.
+fn unsigned(part: &str) -> String {
+    let part = part.replace(['|', '>', '?', '!', '\\'], "x").replace("::", ": x");
+    part.replace(":]", "x]").replace(":,", "x,").replace(":}", "x}")
+}
+
 /// The text without what not all YAML readers take alike: odd spaces and line ends, `|`,
-/// `>` and `::` in a flow collection, a pair without a key, an end without a document.
+/// `>`, `?`, `!`, `\` and a last `:` in a flow collection, a pair without a key, an end without a
+/// document.
 fn without_oddities(bytes: &[u8]) -> Vec<Vec<u8>> {
     const ODD: [char; 5] = ['\t', '\u{85}', '\u{2028}', '\u{2029}', '\u{feff}'];
     let Ok(text) = std::str::from_utf8(bytes) else { return Vec::new() };
@@ -253,7 +260,11 @@ fn without_oddities(bytes: &[u8]) -> Vec<Vec<u8>> {
             let line = if is_header {
                 line.to_owned()
             } else {
-                line.replace(['|', '>'], "x").replace("::", ": x")
+                // Quoted texts stay: what they say is not a matter of grammar.
+                let parts = line.split('"').enumerate();
+                let plain = parts
+                    .map(|(at, part)| if at % 2 == 0 { unsigned(part) } else { part.to_owned() });
+                plain.collect::<Vec<_>>().join("\"")
             };
             if content == "..." {
                 continue;
