@@ -2,12 +2,14 @@
 .PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts order deny fuzz vectors
 
 build: hook
-	cargo build --quiet --locked --release --bins
+	cargo build --locked --release --bins
 
 hook:
 	./scripts/build-hook.sh
 
-demo: build
+demo:
+	./scripts/need.sh runc busybox-static
+	@$(MAKE) --no-print-directory build
 	./scripts/demo.sh
 
 check:

@@ -15,7 +15,7 @@ if ! rustup target list --installed | grep -qx "$target" && ! rustup -q target a
   echo "build-hook: no musl target here, linking statically against glibc" >&2
 fi
 CARGO_ENCODED_RUSTFLAGS=${flags%?} \
-  cargo build --quiet --locked -p divvy-hook --bin divvy-hook --profile hook --target "$target"
+  cargo build --locked -p divvy-hook --bin divvy-hook --profile hook --target "$target"
 mkdir -p target/static
 # The tables of std's own code have no reader either.
 objcopy -R .eh_frame -R .eh_frame_hdr -R .gcc_except_table \

@@ -7,7 +7,6 @@ cd "$(dirname "$0")/.."
 
 if [ "${1:-}" != inside ]; then
   [ "$(id -u)" = 0 ] || { echo "demo: containers with device rules need root" >&2; exit 1; }
-  ./scripts/need.sh runc busybox-static
   work=$(mktemp -d "${TMPDIR:-/tmp}/divvy-demo.XXXXXX")
   trap 'rm -rf --one-file-system "$work"' EXIT
   unshare --mount --propagation private "$0" inside "$work"

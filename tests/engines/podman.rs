@@ -240,10 +240,12 @@ fn documented_configuration(mut podman: Podman) -> Result<()> {
     let config =
         config.replace("#environment = [\"DIVVY_DEVICES\"]", "environment = [\"DIVVY_DEVICES\"]");
     podman.sandbox.write("/etc/divvy/config.toml", &config)?;
-    podman.sandbox.write(
-        "/etc/containers/containers.conf.d/90-divvy.conf",
-        &hook::documented("podman.conf")?,
-    )?;
+    for (place, file) in
+        [("90-divvy", "podman.conf"), ("91-divvy-precreate", "podman-precreate.conf")]
+    {
+        let place = format!("/etc/containers/containers.conf.d/{place}.conf");
+        podman.sandbox.write(&place, &hook::documented(file)?)?;
+    }
     podman
         .sandbox
         .write(&format!("{HOOKS}/10-divvy.json"), &hook::documented("podman-precreate.json")?)?;
