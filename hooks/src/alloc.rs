@@ -16,15 +16,28 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 /// What is mapped at once, bytes; pages that nobody touches cost nothing.
 const CHUNK: usize = 1 << 20;
 
-/// The allocator. Only the last block is ever given back or grown in place, which is what a
-/// growing vector or string needs.
+/// A block of this size or more that is given back is used again, bytes: a file that was read and
+/// is done with. Its pages are there, and each new one costs a page fault.
+const REUSED: usize = 8 << 10;
+
+/// The allocator. Only the last block of a region is ever grown in place, which is what a growing
+/// vector or string needs.
 #[derive(Debug)]
 pub struct Bump {
-    /// Held while `next` and `left` change: they change together.
+    /// Held while the regions change.
     busy: AtomicBool,
-    /// The first free byte of the chunk.
+    /// What is left of the chunk.
+    chunk: Region,
+    /// What is left of a large block that was given back.
+    spare: Region,
+}
+
+/// Free bytes.
+#[derive(Debug)]
+struct Region {
+    /// The first one.
     next: AtomicPtr<u8>,
-    /// How many bytes are free from there.
+    /// How many there are.
     left: AtomicUsize,
 }
 
@@ -36,11 +49,7 @@ struct Turn<'a>(&'a Bump);
 impl Bump {
     /// An allocator without memory yet.
     pub const fn new() -> Self {
-        Self {
-            busy: AtomicBool::new(false),
-            next: AtomicPtr::new(ptr::null_mut()),
-            left: AtomicUsize::new(0),
-        }
+        Self { busy: AtomicBool::new(false), chunk: Region::new(), spare: Region::new() }
     }
 
     fn turn(&self) -> Turn<'_> {
@@ -59,8 +68,8 @@ impl Default for Bump {
 }
 
 // SAFETY: a block is carved from a mapping that is never unmapped, aligned and sized as asked, and
-// `next` moves past it under the lock, so no two live blocks overlap; failures are null pointers,
-// and nothing here unwinds.
+// its region moves past it under the lock, so no two live blocks overlap: a region only ever gets
+// what its owner gave back. Failures are null pointers, and nothing here unwinds.
 unsafe impl GlobalAlloc for Bump {
     // Never inlined, any of them: there are thousands of callers, and size is start-up time.
     #[inline(never)]
@@ -72,7 +81,7 @@ unsafe impl GlobalAlloc for Bump {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let block = self.turn().carve(layout);
         if !block.is_null() {
-            // Not fresh from the system if a last block was given back.
+            // Not fresh from the system if it was given back.
             // SAFETY: `carve` returned a block of this size that nobody else has.
             unsafe { block.write_bytes(0, layout.size()) };
         }
@@ -81,21 +90,13 @@ unsafe impl GlobalAlloc for Bump {
 
     #[inline(never)]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let turn = self.turn();
-        if turn.is_last(block, layout) {
-            turn.set(block, turn.left() + layout.size());
-        }
+        self.turn().take_back(block, layout.size());
     }
 
     #[inline(never)]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let turn = self.turn();
-        if size <= layout.size() {
-            return block;
-        }
-        let more = size - layout.size();
-        if turn.is_last(block, layout) && more <= turn.left() {
-            turn.set(turn.next().wrapping_add(more), turn.left() - more);
+        if size <= layout.size() || turn.grow(block, layout.size(), size) {
             return block;
         }
         // The caller vouches for the size as for a layout of its own.
@@ -106,6 +107,7 @@ unsafe impl GlobalAlloc for Bump {
         if !moved.is_null() {
             // SAFETY: both blocks are live, at least `layout.size()` long, and apart.
             unsafe { ptr::copy_nonoverlapping(block, moved, layout.size()) };
+            turn.take_back(block, layout.size());
         }
         moved
     }
@@ -114,40 +116,36 @@ unsafe impl GlobalAlloc for Bump {
 // === impl Turn ===
 
 impl Turn<'_> {
-    fn next(&self) -> *mut u8 {
-        self.0.next.load(Ordering::Relaxed)
-    }
-
-    fn left(&self) -> usize {
-        self.0.left.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, next: *mut u8, left: usize) {
-        self.0.next.store(next, Ordering::Relaxed);
-        self.0.left.store(left, Ordering::Relaxed);
-    }
-
-    /// Whether the block ends where the free space begins. A block of an earlier chunk could only
-    /// by touching this one, and then the two are one mapping for all that matters here.
-    fn is_last(&self, block: *mut u8, layout: Layout) -> bool {
-        block.wrapping_add(layout.size()) == self.next()
+    fn regions(&self) -> [&Region; 2] {
+        [&self.0.spare, &self.0.chunk]
     }
 
     fn carve(&self, layout: Layout) -> *mut u8 {
-        let pad = self.next().align_offset(layout.align());
-        let fits = pad.checked_add(layout.size()).is_some_and(|need| need <= self.left());
-        if !fits && !self.map(layout) {
-            return ptr::null_mut();
+        let carved = || self.regions().into_iter().find_map(|region| region.carve(layout));
+        match carved() {
+            Some(block) => block,
+            // A fresh chunk starts on a page; larger alignments got their room.
+            None if self.map(layout) => self.0.chunk.carve(layout).unwrap_or(ptr::null_mut()),
+            None => ptr::null_mut(),
         }
-        // A fresh chunk starts on a page; larger alignments got their room.
-        let pad = self.next().align_offset(layout.align());
-        let Some(left) = pad.checked_add(layout.size()).and_then(|n| self.left().checked_sub(n))
-        else {
-            return ptr::null_mut();
-        };
-        let block = self.next().wrapping_add(pad);
-        self.set(block.wrapping_add(layout.size()), left);
-        block
+    }
+
+    fn grow(&self, block: *mut u8, from: usize, to: usize) -> bool {
+        self.regions().into_iter().any(|region| {
+            let is_last = region.is_behind(block, from) && to - from <= region.left();
+            if is_last {
+                region.set(block.wrapping_add(to), region.left() - (to - from));
+            }
+            is_last
+        })
+    }
+
+    fn take_back(&self, block: *mut u8, size: usize) {
+        if let Some(region) = self.regions().into_iter().find(|r| r.is_behind(block, size)) {
+            region.set(block, region.left() + size);
+        } else if size >= REUSED && size > self.0.spare.left() {
+            self.0.spare.set(block, size);
+        }
     }
 
     /// Maps a new chunk that has room for `layout`; what is left of the old one is lost.
@@ -160,11 +158,47 @@ impl Turn<'_> {
         // is mapped.
         match unsafe { mmap_anonymous(ptr::null_mut(), size, protection, flags) } {
             Ok(chunk) => {
-                self.set(chunk.cast(), size);
+                self.0.chunk.set(chunk.cast(), size);
                 true
             }
             Err(_) => false,
         }
+    }
+}
+
+// === impl Region ===
+
+impl Region {
+    const fn new() -> Self {
+        Self { next: AtomicPtr::new(ptr::null_mut()), left: AtomicUsize::new(0) }
+    }
+
+    fn next(&self) -> *mut u8 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, next: *mut u8, left: usize) {
+        self.next.store(next, Ordering::Relaxed);
+        self.left.store(left, Ordering::Relaxed);
+    }
+
+    /// Whether the block ends where the free bytes begin. That is its last block, or one of another
+    /// region that happens to touch this one, and then the two are one for all that matters here.
+    fn is_behind(&self, block: *mut u8, size: usize) -> bool {
+        block.wrapping_add(size) == self.next()
+    }
+
+    fn carve(&self, layout: Layout) -> Option<*mut u8> {
+        let pad = self.next().align_offset(layout.align());
+        let need = pad.checked_add(layout.size())?;
+        let left = self.left().checked_sub(need)?;
+        let block = self.next().wrapping_add(pad);
+        self.set(block.wrapping_add(layout.size()), left);
+        Some(block)
     }
 }
 

@@ -47,6 +47,26 @@ fn the_last_block_grows_in_place_and_others_move() {
 }
 
 #[test]
+fn a_large_block_that_is_given_back_is_used_again() {
+    let bump = Bump::new();
+    unsafe {
+        let file = bump.alloc(layout(REUSED, 1));
+        let kept = bump.alloc(layout(8, 8));
+        kept.write_bytes(7, 8);
+        bump.dealloc(file, layout(REUSED, 1));
+        let text = bump.alloc(layout(REUSED - 8, 1));
+        assert_eq!(text, file);
+        text.write_bytes(9, REUSED - 8);
+        // It is the last one there, and grows no further than the block did.
+        assert_eq!(bump.realloc(text, layout(REUSED - 8, 1), REUSED), text);
+        let moved = bump.realloc(text, layout(REUSED, 1), REUSED + 1);
+        assert!(moved > kept);
+        assert_eq!(std::slice::from_raw_parts(moved, REUSED - 8), [9; REUSED - 8]);
+        assert_eq!(std::slice::from_raw_parts(kept, 8), [7; 8]);
+    }
+}
+
+#[test]
 fn what_cannot_be_had_is_null() {
     let bump = Bump::new();
     let huge = layout(isize::MAX as usize - 4096, 1);
