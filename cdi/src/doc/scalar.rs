@@ -39,7 +39,8 @@ pub(super) fn resolve(text: Cow<'_, str>) -> Value<'_> {
 /// `0b`, underscores anywhere, or a float without fraction. `None` for anything else.
 pub(super) fn integer(text: &str) -> Option<i128> {
     if is_decimal(text) {
-        return text.parse::<u64>().ok().map(i128::from);
+        let number = text.bytes().fold(0, |number, c| number * 10 + u64::from(c - b'0'));
+        return Some(i128::from(number));
     }
     let plain = without_underscores(text);
     if let Some(number) = int(&plain) {
@@ -56,7 +57,7 @@ pub(super) fn integer(text: &str) -> Option<i128> {
 /// A number as nearly all are, and short enough for 64 bits.
 fn is_decimal(text: &str) -> bool {
     let has_zero_first = text.len() > 1 && text.starts_with('0');
-    text.len() < 19 && !has_zero_first && text.bytes().all(|c| c.is_ascii_digit())
+    (1..19).contains(&text.len()) && !has_zero_first && text.bytes().all(|c| c.is_ascii_digit())
 }
 
 /// The number that a [`Value::Number`] spells; infinities and NaN included.
