@@ -20,7 +20,7 @@ check:
 
 test: test-unit test-engines
 
-test-unit: hook
+test-unit: hook test-counts
 	cargo test --locked --workspace
 
 test-engines: hook
