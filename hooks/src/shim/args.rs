@@ -134,7 +134,8 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// Reads what follows `create` or `run`. The container is the last word.
+    /// Reads what follows `create` or `run`. The container is the last word. Where help is asked for
+    /// it is edited as well: whether a runtime takes `--help=false` for that is its own affair.
     fn create(&mut self, args: &mut impl Iterator<Item = &'a OsStr>) {
         while let Some(arg) = args.next() {
             if arg == "--" {
@@ -147,7 +148,6 @@ impl<'a> Call<'a> {
             };
             let (name, value) = flag.expand();
             match name {
-                "help" | "h" => self.command = Command::Other,
                 "bundle" | "b" => self.bundle = value.or_else(|| args.next()),
                 "config" | "f" => self.config = value.or_else(|| args.next()),
                 _ if CREATE_VALUES.contains(&name) && value.is_none() => {

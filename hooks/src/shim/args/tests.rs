@@ -85,10 +85,21 @@ fn a_flag_of_a_future_runtime_hides_no_create() {
 }
 
 #[test]
-fn the_last_flag_counts_and_help_creates_nothing() {
+fn the_last_flag_counts() {
     assert_eq!(bundle("create --bundle /a -b /b ID").as_deref(), Some("/b/config.json"));
-    assert_eq!(bundle("create --help"), None);
-    assert_eq!(bundle("run -h"), None);
+}
+
+/// runc creates with `--help=false`.
+#[test]
+fn a_flag_for_help_hides_no_create() {
+    for help in ["--help", "-h", "--help=false", "-h=false", "--help=0", "-help=true"] {
+        for command in ["create", "run"] {
+            let line = format!("{command} {help} -b /b ID");
+            assert_eq!(bundle(&line).as_deref(), Some("/b/config.json"), "{line}");
+            let line = format!("{help} {command} -b /b ID");
+            assert_eq!(bundle(&line).as_deref(), Some("/b/config.json"), "{line}");
+        }
+    }
 }
 
 #[test]
