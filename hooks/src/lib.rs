@@ -12,6 +12,7 @@
 pub mod alloc;
 pub mod error;
 pub mod inject;
+mod link;
 pub mod log;
 pub mod precreate;
 pub mod record;

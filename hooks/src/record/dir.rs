@@ -10,6 +10,7 @@ use rustix::{fs, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{ClaimRecord, MAX_RECORD_BYTES, Origin, PodRecord, RecordError, VERSION};
+use crate::link;
 
 /// The longest UID, namespace or name: that of a DNS subdomain.
 const MAX_NAME: usize = 253;
@@ -154,8 +155,9 @@ impl RunDir {
         if !self.trusted(&self.path)? || !self.trusted(&self.path.join(PodRecord::DIR))? {
             return Ok(false);
         }
-        match fs::access(&path, fs::Access::EXISTS) {
-            Ok(()) => Ok(true),
+        // A link that leads to nothing is something all the same: reading it says so.
+        match fs::lstat(&path) {
+            Ok(_) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(failed(&path, "read", errno)),
         }
@@ -178,7 +180,7 @@ impl RunDir {
         }
         let bytes = match file::read(&path, MAX_RECORD_BYTES, &self.trust) {
             Ok(bytes) => bytes,
-            Err(FileError::NotFound { .. }) => return Ok(None),
+            Err(FileError::NotFound { .. }) => return absent(&path).map(|()| None),
             Err(error) => return Err(error.into()),
         };
         let record: R = decode(&path, &bytes)?;
@@ -213,7 +215,11 @@ impl RunDir {
 
     /// False when there is no such directory.
     pub(super) fn trusted(&self, dir: &Path) -> Result<bool, RecordError> {
-        Ok(file::check_dir(dir, &self.trust)?)
+        let found = file::check_dir(dir, &self.trust)?;
+        if !found {
+            absent(dir)?;
+        }
+        Ok(found)
     }
 
     /// Creates a directory below the run directory, and that one.
@@ -266,6 +272,13 @@ fn decode<R: Record>(path: &Path, bytes: &[u8]) -> Result<R, RecordError> {
         }
         Err(error) => Err(invalid(error)),
     }
+}
+
+/// What was not found must not be there: a link that leads to nothing is no missing record.
+fn absent(path: &Path) -> Result<(), RecordError> {
+    let Some(link) = link::dangling(path) else { return Ok(()) };
+    let why = format!("{} is a link to something that is not there", link.display());
+    Err(RecordError::Invalid { path: path.to_owned(), why })
 }
 
 pub(super) fn check_name(what: &'static str, value: &str) -> Result<(), RecordError> {

@@ -14,6 +14,7 @@ mod digest;
 mod dir;
 mod error;
 mod local;
+mod unique;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -50,8 +51,10 @@ pub struct ClaimRecord {
     /// The boot it was prepared in ([`boot_id`]): devices do not outlive it.
     pub boot: String,
     /// Request name → CDI names, in the order of allocation.
+    #[serde(deserialize_with = "unique::map")]
     pub requests: BTreeMap<String, Vec<String>>,
     /// CDI name → the spec file that defines it.
+    #[serde(deserialize_with = "unique::map")]
     pub specs: BTreeMap<String, SpecRef>,
     /// Who may use it (`status.reservedFor`).
     #[serde(default)]
@@ -111,6 +114,7 @@ pub struct PodRecord {
     /// The boot it was written in ([`boot_id`]).
     pub boot: String,
     /// Container name → its devices, in order.
+    #[serde(deserialize_with = "unique::map")]
     pub containers: BTreeMap<String, Vec<DeviceRef>>,
 }
 

@@ -71,6 +71,9 @@ pub(super) fn by_name(
         Err(error) => return Err(error.into()),
     };
     same_boot(&record.boot, &what)?;
+    if record.requests.values().all(Vec::is_empty) {
+        return Err(invalid(rules, &record, "its requests hold no device".to_owned()));
+    }
     for device in record.requests.values().flatten() {
         let Some(spec) = record.specs.get(device) else {
             return Err(invalid(rules, &record, format!("device {device:?} has no spec")));

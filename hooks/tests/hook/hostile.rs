@@ -5,9 +5,10 @@ use std::{
     os::unix::fs::symlink,
 };
 
+use divvy_hook::record::Origin;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::support::{Host, annotate, has_device};
+use crate::support::{DEVICE, Host, annotate, has_device};
 
 const CRI: &str = "[handlers.divvy-runtime]\nengine = 'cri'";
 const CTR: &str = "[handlers.divvy-runtime]\nengine = 'ctr'\nannotations = true";
@@ -93,6 +94,77 @@ fn a_record_that_is_none() {
         let line = host.shim(LINE).error(code).to_owned();
         assert!(line.contains("pods/p-1.json"), "{line}");
     }
+    assert_eq!(host.read("bundle/config.json"), config);
+    assert!(host.seen().is_none());
+}
+
+/// Of two keys serde would take the last: here one without the device.
+#[test]
+fn a_record_with_a_key_twice() {
+    let host = Host::new(CRI);
+    host.prepare_pod("p-1");
+    host.bundle("containerd", |_| {});
+    let record = host.read("run/pods/p-1.json");
+    host.write("run/pods/p-1.json", &record.replace("]}", "],\"main\":[]}"));
+    let line = host.shim(LINE).error("RECORD-INVALID").to_owned();
+    assert!(line.contains("duplicate key \"main\""), "{line}");
+
+    let host = Host::new(CTR);
+    host.prepare_claim(Origin::Local, "mine");
+    host.bundle("ctr", |config| annotate(config, "divvy.dev/claim", "mine"));
+    let record = host.read("run/claims/u-1.json");
+    for (name, twice) in [
+        ("gpu", record.replace("\"gpu\":[", "\"gpu\":[],\"gpu\":[")),
+        (
+            DEVICE,
+            record.replace(
+                "\"specs\":{",
+                &format!("\"specs\":{{{DEVICE:?}:{{\"path\":\"/\",\"digest\":\"\"}},"),
+            ),
+        ),
+    ] {
+        host.write("run/claims/u-1.json", &twice);
+        let line = host.shim(LINE).error("RECORD-INVALID").to_owned();
+        assert!(line.contains(&format!("duplicate key {name:?}")), "{line}");
+    }
+    assert!(host.seen().is_none());
+}
+
+/// Who names a claim gets a device of it, or does not start.
+#[test]
+fn a_claim_without_a_device() {
+    let host = Host::new(CTR);
+    host.prepare_claim(Origin::Local, "mine");
+    host.bundle("ctr", |config| annotate(config, "divvy.dev/claim", "mine"));
+    let record = host.read("run/claims/u-1.json");
+    let list = format!("[{DEVICE:?}]");
+    for empty in [record.replace(&list, "[]"), record.replace(&format!("\"gpu\":{list}"), "")] {
+        assert_ne!(empty, record);
+        host.write("run/claims/u-1.json", &empty);
+        let line = host.shim(LINE).error("RECORD-INVALID").to_owned();
+        assert!(line.contains("claims/u-1.json") && line.contains("no device"), "{line}");
+    }
+    assert!(host.seen().is_none());
+}
+
+/// What such a link led to is lost. It does not mean that the pod has no record.
+#[test]
+fn a_record_or_directory_that_is_a_link_to_nothing() {
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'cri'\nrequire_record = false");
+    let config = host.bundle("containerd", |_| {});
+    fs::create_dir(host.path("run/pods")).unwrap();
+    let lost = |name: &str| {
+        symlink("nothing", host.path(name)).unwrap();
+        let line = host.shim(LINE).error("RECORD-INVALID").to_owned();
+        let link = host.path(name);
+        assert!(line.contains(&format!("{} is a link to something", link.display())), "{line}");
+        fs::remove_file(link).unwrap();
+    };
+    lost("run/pods/p-1.json");
+    fs::remove_dir(host.path("run/pods")).unwrap();
+    lost("run/pods");
+    host.write("config.toml", &host.read("config.toml").replace("/run\"", "/elsewhere/divvy\""));
+    lost("elsewhere");
     assert_eq!(host.read("bundle/config.json"), config);
     assert!(host.seen().is_none());
 }
