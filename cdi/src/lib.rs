@@ -34,7 +34,7 @@ pub mod errno;
 pub mod file;
 pub mod host;
 pub mod name;
-mod near;
+pub mod near;
 pub mod oci;
 pub mod problem;
 pub mod registry;

@@ -2,10 +2,7 @@
 
 /// The one of `candidates` that is the fewest typing mistakes away from `text`, if at most a third
 /// of its letters are wrong; the first of equals.
-pub(crate) fn nearest<'a>(
-    text: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = |candidate: &str| candidate.len().max(3) / 3;
     candidates
         .map(|candidate| (distance(text, candidate), candidate))

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClaimError, DRIVER, field::Field, manifest::MAX_ITEMS};
+use super::{ClaimError, DRIVER, field::Field, manifest::MAX_ITEMS, schema};
 use crate::gpu::Interval;
 
 /// How the processes of one claim share a device.
@@ -34,11 +34,13 @@ const API_VERSION: &str = "gpu.divvy.dev/v1alpha1";
 // === impl Configured ===
 
 impl Configured {
-    /// Reads one entry of a `config` list; none when it is another driver's.
-    pub(super) fn read(entry: &Field<'_>) -> Result<Option<Self>, ClaimError> {
+    /// Reads one entry of a `config` list, of these fields; none when it is another driver's.
+    pub(super) fn read(entry: &Field<'_>, known: &[&str]) -> Result<Option<Self>, ClaimError> {
+        entry.only(known)?;
         let Some(opaque) = entry.get("opaque")? else {
             return Err(entry.wrong("only opaque configuration is known: opaque is missing"));
         };
+        opaque.only(schema::OPAQUE)?;
         if opaque.need_text("driver")? != DRIVER {
             return Ok(None);
         }

@@ -2,6 +2,7 @@
 
 use divvy_cdi::{
     doc::{Node, Value, position},
+    near,
     problem::{Problem, Severity},
 };
 
@@ -110,17 +111,22 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Refuses any key but these: for what is ours to define.
+    /// Refuses any key but these, as the API server does where validation is strict.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), ClaimError> {
         let Value::Map(entries) = &self.node.value else {
             return Err(self.mismatch("an object"));
         };
         match entries.iter().find(|entry| !known.contains(&entry.key.as_ref())) {
             None => Ok(()),
-            Some(entry) => Err(self
-                .child(&entry.node, &entry.key)
-                .at(entry.at)
-                .wrong(format!("unknown field; known are {}", known.join(", ")))),
+            Some(entry) => {
+                let meant = match near::nearest(&entry.key, known.iter().copied()) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None if known.is_empty() => "there is none here".to_owned(),
+                    None => format!("known are {}", known.join(", ")),
+                };
+                let field = self.child(&entry.node, &entry.key).at(entry.at);
+                Err(field.wrong(format!("unknown field; {meant}")))
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! A manifest is a file of Kubernetes objects; of these, claims and device classes are read.
 //!
-//! Fields that Kubernetes defines and divvy has no use for are passed over, as the API server
-//! would; fields that would change what is given are read or refused.
+//! Fields that Kubernetes defines and divvy has no use for are passed over; fields that would change
+//! what is given are read or refused, and so is a field that nobody defined.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -11,7 +11,11 @@ use serde::Serialize;
 
 use super::{
     Allocation, Ask, Claim, ClaimError, Configured, Count, DRIVER, Given, Manifest, Request,
-    Selector, Wants, field::Field, local_uid,
+    Selector, Wants,
+    field::Field,
+    local_uid,
+    name::{label, named, uid},
+    schema,
 };
 
 /// The most bytes that a manifest may have.
@@ -163,6 +167,7 @@ fn objects(top: Field<'_>) -> Vec<Result<Field<'_>, ClaimError>> {
 }
 
 fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
+    object.only(schema::CLAIM)?;
     let metadata = object.need("metadata")?;
     let name = named(&metadata, "name")?;
     let namespace = match metadata.get("namespace")? {
@@ -183,12 +188,19 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
         allocation: None,
         consumers: Vec::new(),
     };
-    if let Some(devices) = object.need("spec")?.get("devices")? {
+    let spec = object.need("spec")?;
+    spec.only(schema::CLAIM_SPEC)?;
+    if let Some(devices) = spec.get("devices")? {
+        devices.only(schema::DEVICES)?;
         claim.requests = requests(&devices)?;
-        claim.config = config(&devices.list("config", MAX_ITEMS)?, &claim.requests)?;
+        let entries = devices.list("config", MAX_ITEMS)?;
+        claim.config = config(&entries, schema::CLAIM_CONFIG, &claim.requests)?;
+        let constraints = devices.list("constraints", MAX_ITEMS)?;
+        constraints.iter().try_for_each(|field| field.only(schema::CONSTRAINT))?;
         claim.restrictions = set(&devices, &["constraints"])?;
     }
     if let Some(status) = object.get("status")? {
+        status.only(schema::STATUS)?;
         claim.allocation = match status.get("allocation")? {
             Some(field) => Some(allocation(&field, &claim.requests)?),
             None => None,
@@ -200,6 +212,7 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
 }
 
 fn consumer(field: &Field<'_>) -> Result<Consumer, ClaimError> {
+    field.only(schema::CONSUMER)?;
     // Pods are the only ones so far; another is recorded as what it is.
     let kind = match field.need_text("resource")?.as_str() {
         "pods" => "Pod".to_owned(),
@@ -209,28 +222,32 @@ fn consumer(field: &Field<'_>) -> Result<Consumer, ClaimError> {
 }
 
 fn class(object: &Field<'_>) -> Result<Class, ClaimError> {
+    object.only(schema::CLASS)?;
     let name = named(&object.need("metadata")?, "name")?;
     let Some(spec) = object.get("spec")? else {
         return Ok(Class { name, selectors: Vec::new(), config: Vec::new() });
     };
+    spec.only(schema::CLASS_SPEC)?;
     let configs = spec.list("config", MAX_ITEMS)?;
-    let config = configs.iter().map(Configured::read).filter_map(Result::transpose);
+    let read = |entry: &Field<'_>| Configured::read(entry, schema::CLASS_CONFIG).transpose();
+    let config = configs.iter().filter_map(read);
     Ok(Class { name, selectors: selectors(&spec)?, config: config.collect::<Result<_, _>>()? })
 }
 
 fn requests(devices: &Field<'_>) -> Result<Vec<Request>, ClaimError> {
     let mut requests: Vec<Request> = Vec::new();
     for field in devices.list("requests", MAX_ITEMS)? {
+        field.only(schema::REQUEST)?;
         let name = label(&field, "name")?;
         if requests.iter().any(|known| known.name == name) {
             return Err(field.wrong(format!("the request {name} is there twice")));
         }
         let wants = match (field.get("exactly")?, field.get("firstAvailable")?) {
-            (Some(exactly), None) => Wants::Exactly(ask(&exactly)?),
+            (Some(exactly), None) => Wants::Exactly(ask(&exactly, schema::EXACTLY)?),
             (None, Some(_)) => {
                 let subrequests = field.list("firstAvailable", MAX_SUBREQUESTS)?;
-                let read = |sub: &Field<'_>| label(sub, "name").and_then(|n| Ok((n, ask(sub)?)));
-                Wants::FirstAvailable(subrequests.iter().map(read).collect::<Result<_, _>>()?)
+                let subrequests = subrequests.iter().map(subrequest);
+                Wants::FirstAvailable(subrequests.collect::<Result<_, _>>()?)
             }
             _ => return Err(field.wrong("exactly one of exactly, firstAvailable must be set")),
         };
@@ -239,7 +256,13 @@ fn requests(devices: &Field<'_>) -> Result<Vec<Request>, ClaimError> {
     Ok(requests)
 }
 
-fn ask(field: &Field<'_>) -> Result<Ask, ClaimError> {
+fn subrequest(field: &Field<'_>) -> Result<(String, Ask), ClaimError> {
+    let ask = ask(field, schema::SUBREQUEST)?;
+    Ok((label(field, "name")?, ask))
+}
+
+fn ask(field: &Field<'_>, known: &[&str]) -> Result<Ask, ClaimError> {
+    field.only(known)?;
     let mode = field.text("allocationMode")?;
     let count = field.get("count")?.map(|count| count.as_count()).transpose()?;
     let count = match mode.as_deref() {
@@ -262,7 +285,10 @@ fn ask(field: &Field<'_>) -> Result<Ask, ClaimError> {
 
 fn selectors(field: &Field<'_>) -> Result<Vec<Selector>, ClaimError> {
     let read = |selector: &Field<'_>| {
-        let expression = selector.need("cel")?.need("expression")?;
+        selector.only(schema::SELECTOR)?;
+        let cel = selector.need("cel")?;
+        cel.only(schema::CEL)?;
+        let expression = cel.need("expression")?;
         let place = expression.place();
         Ok(Selector { expression: expression.as_text()?.to_owned(), place })
     };
@@ -270,10 +296,14 @@ fn selectors(field: &Field<'_>) -> Result<Vec<Selector>, ClaimError> {
 }
 
 /// Configuration entries of ours, each naming requests that the claim has.
-fn config(entries: &[Field<'_>], requests: &[Request]) -> Result<Vec<Configured>, ClaimError> {
+fn config(
+    entries: &[Field<'_>],
+    known: &[&str],
+    requests: &[Request],
+) -> Result<Vec<Configured>, ClaimError> {
     let mut ours = Vec::new();
     for entry in entries {
-        let Some(configured) = Configured::read(entry)? else { continue };
+        let Some(configured) = Configured::read(entry, known)? else { continue };
         if let Some(name) = configured.requests.iter().find(|name| !has(requests, name)) {
             return Err(entry.wrong(format!("requests: the claim has no request {name:?}")));
         }
@@ -283,11 +313,14 @@ fn config(entries: &[Field<'_>], requests: &[Request]) -> Result<Vec<Configured>
 }
 
 fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, ClaimError> {
+    field.only(schema::ALLOCATION)?;
     let Some(devices) = field.get("devices")? else {
         return Ok(Allocation { results: Vec::new(), config: Vec::new() });
     };
+    devices.only(schema::ALLOCATED)?;
     let mut results = Vec::new();
     for result in devices.list("results", MAX_ITEMS)? {
+        result.only(schema::RESULT)?;
         let (request, driver) = (result.need_text("request")?, result.need_text("driver")?);
         let (pool, device) = (result.need_text("pool")?, result.need_text("device")?);
         if driver != DRIVER {
@@ -306,6 +339,8 @@ fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, Cla
     }
     let (mut classes, mut claims) = (Vec::new(), Vec::new());
     for entry in devices.list("config", MAX_ALLOCATED_CONFIG)? {
+        // Before the source is looked for: it may be the one that is misspelled.
+        entry.only(schema::ALLOCATED_CONFIG)?;
         match entry.need("source")?.as_text()? {
             "FromClass" => classes.push(entry),
             "FromClaim" => claims.push(entry),
@@ -316,7 +351,7 @@ fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, Cla
         }
     }
     classes.append(&mut claims);
-    Ok(Allocation { results, config: config(&classes, requests)? })
+    Ok(Allocation { results, config: config(&classes, schema::ALLOCATED_CONFIG, requests)? })
 }
 
 /// True for the name of a request, and for `request/subrequest`.
@@ -339,40 +374,4 @@ fn set(field: &Field<'_>, keys: &[&str]) -> Result<Vec<String>, ClaimError> {
         }
     }
     Ok(found)
-}
-
-/// A DNS subdomain, as the names of Kubernetes objects are.
-fn named(metadata: &Field<'_>, key: &str) -> Result<String, ClaimError> {
-    let field = metadata.need(key)?;
-    let text = field.as_text()?;
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let inner = |c: char| edge(Some(c)) || c == '-' || c == '.';
-    let ok = text.len() <= 253
-        && text.chars().all(inner)
-        && text.split('.').all(|label| edge(label.chars().next()) && edge(label.chars().last()));
-    if ok {
-        return Ok(text.to_owned());
-    }
-    Err(field.wrong("must be a DNS name: at most 253 lower case letters, digits, - and ."))
-}
-
-/// A DNS label, as the names of requests are.
-fn label(field: &Field<'_>, key: &str) -> Result<String, ClaimError> {
-    let name = named(field, key)?;
-    if name.len() > 63 || name.contains('.') {
-        let message = "must be a DNS label: at most 63 lower case letters, digits and -";
-        return Err(field.need(key)?.wrong(message));
-    }
-    Ok(name)
-}
-
-/// A UID becomes a part of file names and CDI names.
-fn uid(field: &Field<'_>) -> Result<String, ClaimError> {
-    let text = field.as_text()?;
-    let ok = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    let edge = text.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if edge && text.len() <= 64 && text.chars().all(ok) {
-        return Ok(text.to_owned());
-    }
-    Err(field.wrong("must be a UID: at most 64 letters, digits and -"))
 }

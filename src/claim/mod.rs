@@ -4,6 +4,8 @@
 mod config;
 mod field;
 mod manifest;
+mod name;
+mod schema;
 
 use std::{fmt, path::Path};
 

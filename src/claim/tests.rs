@@ -176,18 +176,108 @@ fn claims_that_are_wrong_say_where() {
             "consumedCapacity: {memory: 1Gi}, device: gpu-0000",
             "consumedCapacity",
         ),
-        ("exactly:", "exakt:", "exactly one of exactly, firstAvailable"),
+        (
+            "      exactly: {deviceClassName: gpu.divvy.dev}\n",
+            "",
+            "exactly one of exactly, firstAvailable",
+        ),
         ("- name: any", "- name: gpu", "request gpu is there twice"),
         ("deviceClassName: gpu.divvy.dev", "count: 0", "count: must be a whole number from 1"),
         ("exactly: {", "exactly: {count: 1.5, ", "count: must be a whole number from 1"),
         ("exactly: {", "exactly: {allocationMode: Some, ", "ExactCount, All"),
-        ("requests:\n", "requests: 3\n    unknown:\n", "spec.devices.requests: must be a list"),
+        ("requests:\n", "requests: 3\n    constraints:\n", "spec.devices.requests: must be a list"),
     ] {
         assert!(good.contains(from), "{from}");
         let (error, code) = refused(&good.replacen(from, to, 1));
         assert!(error.contains(says), "{error} does not say {says:?}");
         assert!(code.starts_with("CLAIM-"), "{code}");
     }
+}
+
+#[test]
+fn a_misspelled_field_is_refused_with_its_place_and_what_was_meant() {
+    let good = allocated(&entry(SHORT));
+    for (from, to, says) in [
+        ("status:", "statsu:", "c.yaml:12:1: statsu: unknown field; did you mean status?"),
+        ("devices:", "device:", "c.yaml:5:3: spec.device: unknown field; did you mean devices?"),
+        ("requests:", "reqests:", "spec.devices.reqests: unknown field; did you mean requests?"),
+        (
+            "exactly:",
+            "exactlyy:",
+            "c.yaml:8:7: spec.devices.requests[0].exactlyy: unknown field; did you mean exactly?",
+        ),
+        ("exactly:", "exakt:", "unknown field; known are name, exactly, firstAvailable"),
+        ("exactly: {", "exactly: {sellectors: [], ", "exactly.sellectors: unknown field; did you"),
+        ("exactly: {", "exactly: {selectors: [{sel: {}}], ", "selectors[0].sel: unknown field"),
+        (
+            "exactly: {",
+            "exactly: {selectors: [{cel: {expresion: 'true'}}], ",
+            "cel.expresion: unknown field; did you mean expression?",
+        ),
+        ("{name: small,", "{name: small, adminAccess: true,", "adminAccess: unknown field"),
+        ("    requests:", "    confg: []\n    requests:", "spec.devices.confg: unknown field; did"),
+        (
+            "    requests:",
+            "    constraints: [{matchAtribute: a/b}]\n    requests:",
+            "matchAttribute?",
+        ),
+        (
+            "allocation:",
+            "allocatoin:",
+            "status.allocatoin: unknown field; did you mean allocation?",
+        ),
+        ("reservedFor:", "reservdFor:", "status.reservdFor: unknown field; did you"),
+        (
+            "reservedFor: []",
+            "reservedFor: [{nam: x, resource: pods, uid: u}]",
+            "did you mean name?",
+        ),
+        ("nodeSelector:", "nodeSelektor:", "status.allocation.nodeSelektor: unknown field"),
+        ("results:", "result:", "allocation.devices.result: unknown field; did you mean results?"),
+        ("pool: n, device: eth0", "pol: n, device: eth0", "results[0].pol: unknown field"),
+        ("      config:", "      cnfig:", "status.allocation.devices.cnfig: unknown field"),
+        ("- source:", "- sourc:", "config[0].sourc: unknown field; did you mean source?"),
+        ("        opaque:", "        opaqe:", "config[0].opaqe: unknown field; did you"),
+        ("parameters:", "paramters:", "config[0].opaque.paramters: unknown field; did you"),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let (error, code) = refused(&good.replacen(from, to, 1));
+        assert!(error.contains(says), "{error} does not say {says:?}");
+        assert_eq!(code, "CLAIM-INVALID");
+    }
+}
+
+#[test]
+fn a_misspelled_field_of_a_class_is_refused() {
+    let good = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: c}\nspec:\n  \
+                extendedResourceName: a/b\n  selectors: []\n  config: [{opaque: {driver: d, \
+                parameters: {}}}]\n";
+    assert!(refused(good).0.contains("no ResourceClaim"));
+    for (from, to, says) in [
+        ("spec:", "specs:", "c.yaml:4:1: specs: unknown field; did you mean spec?"),
+        ("selectors:", "sellectors:", "spec.sellectors: unknown field; did you mean selectors?"),
+        ("[{opaque", "[{requests: [], opaque", "spec.config[0].requests: unknown field; known are"),
+    ] {
+        let (error, _) = refused(&good.replacen(from, to, 1));
+        assert!(error.contains(says), "{error} does not say {says:?}");
+    }
+}
+
+#[test]
+fn fields_of_kubernetes_that_change_nothing_here_are_passed_over() {
+    let text = allocated("")
+        .replace("exactly: {", "exactly: {tolerations: [{operator: Exists}], ")
+        .replace("labels: {a: b}", "labels: {a: b}, annotations: {}, whatever: 1")
+        .replace("  reservedFor:", "  devices: [{driver: d, pool: p, device: x}]\n  reservedFor:")
+        .replace("nodeSelector: {}", "nodeSelector: {}\n    allocationTimestamp: null")
+        .replace(
+            "device: gpu-0000",
+            "bindingConditions: [a], bindingFailureConditions: [b], tolerations: [], \
+             skipNodeOperations: [], adminAccess: false, device: gpu-0000",
+        );
+    assert_eq!(claim(&text).allocation.unwrap().results.len(), 1);
+    let (error, code) = refused(&text.replace("adminAccess: false", "shareID: x"));
+    assert_eq!(code, "CLAIM-UNSUPPORTED", "{error}");
 }
 
 #[test]

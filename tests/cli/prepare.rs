@@ -188,6 +188,26 @@ fn every_refusal_leaves_the_node_as_it_was() {
 }
 
 #[test]
+fn a_misspelled_field_never_gives_the_wrong_device() {
+    let world = World::new();
+    let text = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec:\n  \
+                devices:\n    requests:\n    - name: r\n      exactly:\n        deviceClassName: \
+                mig.gpu.divvy.dev\n        sellectors: []\n";
+    for (from, to, says) in [
+        (
+            "",
+            "",
+            "c.yaml:10:9: spec.devices.requests[0].exactly.sellectors: unknown field; did you mean selectors?",
+        ),
+        ("exactly:", "exactlyy:", "c.yaml:8:7: spec.devices.requests[0].exactlyy: unknown field"),
+    ] {
+        world.write("c.yaml", text.replacen(from, to, 1));
+        world.divvy(&["prepare", "-f", "c.yaml"]).failed(4, "CLAIM-INVALID", says);
+        assert_eq!(world.left(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn several_problems_of_a_file_are_all_shown() {
     let world = World::new();
     world.write("c.yaml", claim("A", WHOLE, "") + &claim("b", WHOLE, &time_slicing("Fast")));
