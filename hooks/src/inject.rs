@@ -26,6 +26,8 @@ use crate::{
 /// What a process of the hook knows from its caller; `main` gathers it.
 #[derive(Debug)]
 pub struct Process {
+    /// The path of this program as it was executed.
+    pub executable: Option<PathBuf>,
     /// Where the settings are.
     pub settings: PathBuf,
     /// `XDG_RUNTIME_DIR`.
@@ -71,6 +73,11 @@ impl<'a> Injector<'a> {
             injector.note(&format!("{code}: {}; going on without it", log::chain(error)));
         }
         injector
+    }
+
+    /// The path of this program.
+    pub fn executable(&self) -> Option<&Path> {
+        self.process.executable.as_deref()
     }
 
     /// Where the settings are, for messages.

@@ -7,7 +7,7 @@
 
 use std::{
     env,
-    ffi::{CStr, OsStr, OsString, c_char, c_int},
+    ffi::{CStr, OsStr, OsString, c_char, c_int, c_ulong},
     os::unix::ffi::OsStrExt,
 };
 
@@ -16,9 +16,22 @@ use divvy_hook::{alloc::Bump, inject::Process, settings};
 #[global_allocator]
 static ALLOCATOR: Bump = Bump::new();
 
+unsafe extern "C" {
+    /// What the kernel says of this process.
+    safe fn getauxval(what: c_ulong) -> *const c_char;
+}
+
+/// The path that was executed.
+const AT_EXECFN: c_ulong = 31;
+
 #[unsafe(no_mangle)]
 extern "C" fn main(argc: c_int, argv: *const *const c_char) -> c_int {
+    // As good as /proc/self/exe, which costs more to look up than all else that is looked up.
+    let executed = getauxval(AT_EXECFN);
+    // SAFETY: if it is there, it is a string with an end that lives as long as the process.
+    let executed = (!executed.is_null()).then(|| unsafe { CStr::from_ptr(executed) });
     let process = Process {
+        executable: executed.map(|path| OsStr::from_bytes(path.to_bytes()).into()),
         settings: settings::PATH.into(),
         runtime_dir: env::var_os("XDG_RUNTIME_DIR").map(Into::into),
     };

@@ -23,7 +23,7 @@ const OURSELVES: &str = "/proc/self/exe";
 pub(super) fn choose<'a>(injector: &'a Injector<'_>, handler: &str) -> Result<&'a Path, HookError> {
     let settings = &injector.settings;
     let candidates = settings.runtimes_of(settings.handlers.get(handler));
-    first(candidates, injector.settings_path())
+    first(candidates, injector.settings_path(), injector.executable())
 }
 
 /// Becomes the low-level runtime, with the same arguments, environment, open files, signals and
@@ -45,11 +45,15 @@ pub(super) fn execute(runtime: &Path, args: &[OsString]) -> Result<Infallible, H
 }
 
 /// The first candidate that is there and can run.
-fn first<'a>(candidates: &'a [PathBuf], settings: &Path) -> Result<&'a Path, HookError> {
+fn first<'a>(
+    candidates: &'a [PathBuf],
+    settings: &Path,
+    executable: Option<&Path>,
+) -> Result<&'a Path, HookError> {
     let mut looked = Vec::new();
     for candidate in candidates {
         match program(candidate) {
-            Ok(found) if is_ourselves(candidate, &found) => {
+            Ok(found) if is_ourselves(candidate, &found, executable) => {
                 let (runtime, settings) = (candidate.clone(), settings.to_owned());
                 return Err(HookError::RuntimeLoop { runtime, settings });
             }
@@ -72,8 +76,9 @@ fn program(path: &Path) -> Result<Metadata, String> {
 
 /// Executing ourselves would never end. A copy under another name would come back to us, so that
 /// counts as well.
-fn is_ourselves(path: &Path, found: &Metadata) -> bool {
-    let Ok(ours) = std::fs::metadata(OURSELVES) else { return false };
+fn is_ourselves(path: &Path, found: &Metadata, executable: Option<&Path>) -> bool {
+    let ours = executable.and_then(|path| std::fs::metadata(path).ok());
+    let Some(ours) = ours.or_else(|| std::fs::metadata(OURSELVES).ok()) else { return false };
     if (ours.dev(), ours.ino()) == (found.dev(), found.ino()) {
         return true;
     }

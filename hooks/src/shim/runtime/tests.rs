@@ -3,7 +3,7 @@ use super::*;
 const SETTINGS: &str = "/etc/divvy/config.toml";
 
 fn choose_of(candidates: &[PathBuf]) -> Result<PathBuf, String> {
-    first(candidates, Path::new(SETTINGS))
+    first(candidates, Path::new(SETTINGS), None)
         .map(Path::to_owned)
         .map_err(|error| crate::log::chain(&error))
 }
@@ -35,8 +35,11 @@ fn we_are_never_executed_again() {
     let [link, copy] = ["link", "copy"].map(|name| temp.path().join(name));
     std::os::unix::fs::symlink(&ours, &link).unwrap();
     std::fs::copy(&ours, &copy).unwrap();
-    for runtime in [ours, link, copy] {
-        let error = choose_of(&[runtime]).unwrap_err();
-        assert!(error.starts_with("RUNTIME-LOOP: "), "{error}");
+    for runtime in [ours.clone(), link, copy] {
+        for executable in [None, Some(&*ours), Some(Path::new("/nonexistent"))] {
+            let candidates = [runtime.clone()];
+            let error = first(&candidates, Path::new(SETTINGS), executable).unwrap_err();
+            assert!(matches!(error, HookError::RuntimeLoop { .. }), "{error:?}");
+        }
     }
 }
