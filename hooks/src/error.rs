@@ -14,7 +14,7 @@ use crate::{log, record::RecordError, settings::SettingsError};
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
     /// The settings are needed and cannot be used.
-    #[error("{}: this container requests devices ({sign}), and for that the configuration is needed", .source.code())]
+    #[error("{}: this container may request devices ({sign}), and only the configuration tells", .source.code())]
     Settings {
         /// What looks like a request.
         sign: String,

@@ -42,11 +42,9 @@ pub struct Injector<'a> {
     pub settings: Settings,
     /// What is wrong with the file, said when the settings are needed.
     broken: Option<SettingsError>,
-    /// What it still tells then.
+    /// What it says for certain then.
     salvage: Option<Salvage>,
     run_dir: RunDir,
-    /// Where records may be as well, since the file that says it is broken.
-    other_run_dir: Option<RunDir>,
 }
 
 // === impl Injector ===
@@ -54,20 +52,16 @@ pub struct Injector<'a> {
 impl<'a> Injector<'a> {
     /// Reads the settings. A broken file is noted in the log and stops nobody who needs none.
     pub fn new(process: &'a Process) -> Self {
-        let (settings, broken) = match Settings::read(&process.settings) {
+        let (mut settings, broken) = match Settings::read(&process.settings) {
             Ok(settings) => (settings, None),
             Err(error) => (Settings::default(), Some(error)),
         };
-        let run_dir = RunDir::new(process.run_dir(&settings));
         let salvage = broken.as_ref().map(|_| Salvage::read(&process.settings));
-        let moved = salvage.as_ref().and_then(|salvage| salvage.run_dir.clone()).map(RunDir::new);
-        // Its owner's word is enough for the log to go there; anybody's is not.
-        let owners = broken.as_ref().is_some_and(|broken| !broken.is_untrusted());
-        let (run_dir, other_run_dir) = match moved {
-            Some(moved) if owners && moved.is_trusted() => (moved, Some(run_dir)),
-            moved => (run_dir, moved),
-        };
-        let injector = Self { process, settings, broken, salvage, run_dir, other_run_dir };
+        if let Some(dir) = salvage.as_ref().and_then(|salvage| salvage.run_dir.clone()) {
+            settings.run_dir = dir;
+        }
+        let run_dir = RunDir::new(process.run_dir(&settings));
+        let injector = Self { process, settings, broken, salvage, run_dir };
         if let Some(error) = &injector.broken {
             let code = error.code();
             injector.note(&format!("{code}: {}; going on without it", log::chain(error)));
@@ -113,7 +107,6 @@ impl<'a> Injector<'a> {
             settings: &self.process.settings,
             run_dir: &self.run_dir,
             salvage: self.salvage.as_ref(),
-            other_run_dir: self.other_run_dir.as_ref(),
         };
         if !request::may_request(bytes, &rules)? {
             return Ok(Cow::Borrowed(bytes));

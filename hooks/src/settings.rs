@@ -9,6 +9,8 @@ use std::{
 
 use divvy_cdi::file::{self, FileError, Trust};
 
+use crate::link;
+
 mod salvage;
 mod toml;
 
@@ -120,7 +122,14 @@ impl Settings {
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         match file::read(path, MAX_BYTES, &Trust::of_process()) {
             Ok(bytes) => Self::parse(path, &bytes),
-            Err(FileError::NotFound { .. }) => Ok(Self::default()),
+            Err(FileError::NotFound { .. }) => match link::dangling(path) {
+                None => Ok(Self::default()),
+                Some(link) => Err(SettingsError::Invalid {
+                    path: path.to_owned(),
+                    line: None,
+                    why: format!("{} is a link to something that is not there", link.display()),
+                }),
+            },
             Err(error) => Err(error.into()),
         }
     }
@@ -287,11 +296,6 @@ impl SettingsError {
             Self::File(FileError::Untrusted { .. }) => "UNTRUSTED",
             _ => "CONFIG-INVALID",
         }
-    }
-
-    /// Whether somebody who is not trusted may have written the file.
-    pub fn is_untrusted(&self) -> bool {
-        matches!(self, Self::File(FileError::Untrusted { .. }))
     }
 }
 

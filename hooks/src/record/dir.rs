@@ -48,11 +48,6 @@ impl RunDir {
         Self { path: path.into(), trust: Trust::of_process() }
     }
 
-    /// Whether it is there and nobody else can write it.
-    pub fn is_trusted(&self) -> bool {
-        self.trusted(&self.path).unwrap_or(false)
-    }
-
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -23,7 +23,7 @@ use divvy_cdi::{name::QualifiedName, oci::Config, problem::quoted};
 
 use crate::{
     error::HookError,
-    record::{CLAIM_KIND, RecordError, RunDir},
+    record::{CLAIM_KIND, RunDir},
     settings::{Engine, Handler, Salvage, SettingsError},
 };
 
@@ -66,10 +66,8 @@ pub struct Rules<'a> {
     pub settings: &'a Path,
     /// The records.
     pub run_dir: &'a RunDir,
-    /// What the settings still tell when they are broken.
+    /// What the settings say for certain when they are broken.
     pub salvage: Option<&'a Salvage>,
-    /// Where records may be as well then.
-    pub other_run_dir: Option<&'a RunDir>,
 }
 
 // === impl Rules ===
@@ -142,16 +140,8 @@ impl Rules<'_> {
         }
     }
 
-    fn run_dirs(&self) -> impl Iterator<Item = &RunDir> {
-        [Some(self.run_dir), self.other_run_dir].into_iter().flatten()
-    }
-
-    fn requires_record_still(&self) -> bool {
-        self.salvage.is_some_and(|salvage| salvage.requires_record(self.name))
-    }
-
     /// What looks like a request, whoever the engine is.
-    fn sign(&self, config: &Config<'_>) -> Result<Option<String>, RecordError> {
+    fn sign(&self, config: &Config<'_>) -> Result<Option<String>, HookError> {
         if let Some(key) = annotations::first(config) {
             return Ok(Some(format!("annotation {}", quoted(&key))));
         }
@@ -161,16 +151,13 @@ impl Rules<'_> {
         {
             return Ok(Some(format!("environment variable {}", quoted(&variable))));
         }
-        for pod in [pod::Pod::of_cri(config), pod::Pod::of_crio(config).ok().flatten()] {
-            let Some(pod) = pod.filter(|pod| !pod.sandbox) else { continue };
-            if self.requires_record_still() {
-                return Ok(Some(format!("handler {:?} requires a record of {pod}", self.name)));
+        for pod in pod::Pod::of_any(config)? {
+            if self.salvage.is_some_and(|salvage| !salvage.is_optional(self.name)) {
+                return Ok(Some(format!("handler {:?} may require a record of {pod}", self.name)));
             }
-            for run_dir in self.run_dirs() {
-                let Some(record) = run_dir.pod(&pod.uid)? else { continue };
-                if record.containers.contains_key(&pod.container) {
-                    return Ok(Some(format!("the record of {pod}")));
-                }
+            let Some(record) = self.run_dir.pod(&pod.uid)? else { continue };
+            if record.containers.contains_key(&pod.container) {
+                return Ok(Some(format!("the record of {pod}")));
             }
         }
         Ok(None)

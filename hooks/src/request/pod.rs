@@ -28,6 +28,22 @@ pub(super) struct Pod {
 impl Pod {
     /// As containerd writes it: each part an annotation.
     pub(super) fn of_cri(config: &Config<'_>) -> Option<Self> {
+        Self::read_cri(config).known()
+    }
+
+    /// As CRI-O writes it: the kubelet's labels.
+    pub(super) fn of_crio(config: &Config<'_>) -> Result<Option<Self>, HookError> {
+        Ok(Self::read_crio(config)?.known())
+    }
+
+    /// Whatever pod a container may be of, by the keys of either engine. The UID is enough.
+    pub(super) fn of_any(config: &Config<'_>) -> Result<Vec<Self>, HookError> {
+        let mut pods = vec![Self::read_cri(config), Self::read_crio(config)?];
+        pods.retain(|pod| !pod.sandbox && !pod.uid.is_empty());
+        Ok(pods)
+    }
+
+    fn read_cri(config: &Config<'_>) -> Self {
         let mut pod = Self::empty();
         for (key, value) in config.annotations() {
             let Some(key) = key.strip_prefix("io.kubernetes.cri.") else { continue };
@@ -40,11 +56,10 @@ impl Pod {
                 _ => {}
             }
         }
-        pod.known()
+        pod
     }
 
-    /// As CRI-O writes it: the kubelet's labels.
-    pub(super) fn of_crio(config: &Config<'_>) -> Result<Option<Self>, HookError> {
+    fn read_crio(config: &Config<'_>) -> Result<Self, HookError> {
         let mut pod = Self::empty();
         for (key, value) in config.annotations() {
             if key == CRIO_LABELS {
@@ -62,7 +77,7 @@ impl Pod {
                 pod.sandbox = value == "sandbox";
             }
         }
-        Ok(pod.known())
+        Ok(pod)
     }
 
     fn empty() -> Self {

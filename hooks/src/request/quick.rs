@@ -56,14 +56,7 @@ fn pod_may_request(uid: Uid<'_>, required: bool, rules: &Rules<'_>) -> Result<bo
         // With a record required, only a parse tells a sandbox from a container.
         _ if required => Ok(true),
         Uid::Absent => Ok(false),
-        Uid::Found(uid) => {
-            for run_dir in rules.run_dirs() {
-                if run_dir.has_pod(uid)? {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        }
+        Uid::Found(uid) => rules.run_dir.has_pod(uid),
     }
 }
 

@@ -99,7 +99,6 @@ impl Host {
             settings: Path::new("/c.toml"),
             run_dir: &self.run,
             salvage: None,
-            other_run_dir: None,
         };
         let parsed = Config::parse(bytes).unwrap();
         let found = rules.request(&parsed, None).map_err(|error| log::chain(&error));

@@ -1,97 +1,74 @@
-//! A salvage is what a configuration that cannot be used still tells: which containers must not
-//! start without it. It is never a reason to give anything, so whoever wrote the file may have.
+//! A salvage is what a configuration that cannot be used says with certainty all the same: which
+//! handlers require no record, and where the records are. In any doubt none does without a record,
+//! and then no container of a pod starts.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
 use divvy_cdi::file::{self, Trust};
 
-use super::MAX_BYTES;
+use super::{
+    MAX_BYTES, absolute,
+    toml::{self, Entry, Value},
+};
 
-/// What a file seems to say that cannot be used.
+/// What a file that cannot be used says for certain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Salvage {
-    /// Where records are: one there is a request still.
+    /// Where records are, if the file says it: certain where a handler is optional, and good enough
+    /// for the log elsewhere.
     pub run_dir: Option<PathBuf>,
-    handlers: BTreeMap<String, Draft>,
-}
-
-/// What a handler seems to be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Draft {
-    of_pods: bool,
-    require_record: Option<bool>,
+    /// The handlers that require no record.
+    optional: BTreeSet<String>,
 }
 
 // === impl Salvage ===
 
 impl Salvage {
-    /// Reads what can be read; nothing where even that fails.
+    /// Reads what is certain: nothing where the file is unreadable or not trusted.
     pub fn read(path: &Path) -> Self {
-        let bytes = file::read(path, MAX_BYTES, &Trust::Any).unwrap_or_default();
-        Self::of(&String::from_utf8_lossy(&bytes))
+        let bytes = file::read(path, MAX_BYTES, &Trust::of_process()).unwrap_or_default();
+        std::str::from_utf8(&bytes).map(Self::of).unwrap_or_default()
     }
 
-    /// Line by line, so that what is wrong in one hides none of the others.
+    /// Only of a file that is TOML: else nothing tells where a key ends, or a table.
     pub(super) fn of(text: &str) -> Self {
-        let mut salvage = Self::default();
-        let mut table = Vec::new();
-        for line in text.lines().map(str::trim) {
-            if let Some((name, _)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
-                table = path(name);
-            } else if let Some((key, value)) = line.split_once('=') {
-                let mut key = path(key);
-                key.splice(..0, table.iter().copied());
-                salvage.set(&key, value.trim_start());
+        let (mut salvage, mut doubtful) = (Self::default(), false);
+        for Entry { path, value, .. } in toml::read(text).unwrap_or_default() {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            match (&*path, value) {
+                (["run_dir"], value) => match absolute(value) {
+                    Ok(dir) => salvage.run_dir = Some(dir),
+                    Err(_) => doubtful = true,
+                },
+                (["handlers", name, "require_record"], Value::Bool(false)) => {
+                    salvage.optional.insert((*name).to_owned());
+                }
+                // It may be the run_dir that was meant: misspelt, or below a table.
+                (path, Value::Text(_) | Value::List(_)) => doubtful |= !is_known(path),
+                _ => {}
             }
+        }
+        if doubtful {
+            salvage.optional.clear();
         }
         salvage
     }
 
-    /// Whether a container of a pod must have a record there, by the rule of the settings: true
-    /// for the engines of pods unless it says otherwise.
-    pub fn requires_record(&self, handler: &str) -> bool {
-        self.handlers
-            .get(handler)
-            .is_some_and(|draft| draft.require_record.unwrap_or(draft.of_pods))
-    }
-
-    fn set(&mut self, key: &[&str], value: &str) {
-        match *key {
-            ["run_dir"] => {
-                let dir = quoted(value).map(PathBuf::from);
-                self.run_dir = dir.filter(|dir| dir.is_absolute()).or(self.run_dir.take());
-            }
-            ["handlers", name, "engine"] => {
-                self.draft(name).of_pods = matches!(quoted(value), Some("cri" | "crio"));
-            }
-            ["handlers", name, "require_record"] => {
-                let word = value.split([' ', '\t', '#']).next();
-                self.draft(name).require_record = word.and_then(|word| word.parse().ok());
-            }
-            _ => {}
-        }
-    }
-
-    fn draft(&mut self, name: &str) -> &mut Draft {
-        self.handlers.entry(name.to_owned()).or_default()
+    /// Whether a container of a pod may certainly do without a record there.
+    pub fn is_optional(&self, handler: &str) -> bool {
+        self.optional.contains(handler)
     }
 }
 
-/// The names of a dotted key. No name that matters has a dot or a quote in it.
-fn path(key: &str) -> Vec<&str> {
-    key.split('.').map(|name| name.trim().trim_matches(['"', '\''])).collect()
-}
-
-/// The text at the beginning of a value.
-fn quoted(value: &str) -> Option<&str> {
-    let (quote, value) = value.split_at_checked(1)?;
-    if quote != "\"" && quote != "'" {
-        return None;
-    }
-    Some(value.split_once(quote)?.0)
+/// Whether a text or list can stand there.
+fn is_known(path: &[&str]) -> bool {
+    matches!(
+        path,
+        ["runtimes" | "spec_dirs" | "log"] | ["handlers", _, "engine" | "environment" | "runtime"]
+    )
 }
 
 #[cfg(test)]

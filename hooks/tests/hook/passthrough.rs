@@ -86,11 +86,14 @@ fn a_broken_configuration_stops_nobody_who_needs_none() {
     // never for the configuration.
     for broken in ["run_dri = '/x'", "\u{0}", "handlers = 7", "log = 'x'", "= ["] {
         let host = Host::new("");
-        // The log goes where the file seems to say, so this test touches nothing of the machine.
         host.write("config.toml", &host.settings(broken));
         for line in ["--version", "state nonexistent-divvy-test"] {
             let outcome = host.shim(line);
             assert!(!outcome.stderr.contains("config.toml"), "{broken}: {}", outcome.stderr);
+        }
+        // The log goes where the file says. What is no TOML says nothing.
+        if broken.contains(['\0', '[']) {
+            continue;
         }
         let log = host.read("run/hook.log");
         assert!(

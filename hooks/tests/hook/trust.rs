@@ -97,7 +97,9 @@ fn a_broken_configuration_is_closed_for_requests() {
 fn a_broken_configuration_hides_no_record() {
     let host = Host::new("");
     host.prepare_pod("p-1");
-    for broken in ["[handlers.divvy-runtime]\nengine = 'crii'", "= ["] {
+    for broken in ["bogus = 1", "engine = 'crii'"] {
+        let broken = format!("[handlers.divvy-runtime]\nrequire_record = false\n{broken}");
+        let broken = broken.as_str();
         host.write("config.toml", &host.settings(broken));
         let config = host.bundle("containerd", |_| {});
         let line = host.shim(LINE).error("CONFIG-INVALID").to_owned();
@@ -127,6 +129,11 @@ fn a_broken_configuration_is_closed_for_the_environment_and_for_pods_without_a_r
         ("engine = 'cri'\nbogus = 1", true),
         ("engine = 'cri'\nrequire_record = true\n= [", true),
         ("engine = 'cri'\nrequire_record = false\nbogus = 1", false),
+        ("engine = 'crii'\nrequire_record = false", false),
+        ("engine = 'cri'\nrequire_record = false\nrun_dir = '/elsewhere'", true),
+        ("engine = 'cri'\nrequire_record = false\n= [", true),
+        ("engine = cri", true),
+        ("engine = 'containerd'", true),
     ] {
         host.write("config.toml", &host.settings(&format!("[handlers.divvy-runtime]\n{broken}")));
         // By verify, since the shim would go on to a runtime of this machine.
@@ -136,7 +143,7 @@ fn a_broken_configuration_is_closed_for_the_environment_and_for_pods_without_a_r
         let outcome = verify();
         if closed {
             let line = outcome.error("CONFIG-INVALID");
-            assert!(line.contains("requires a record of container \"main\""), "{line}");
+            assert!(line.contains("may require a record of container \"main\""), "{line}");
         } else {
             assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{broken}");
         }
@@ -144,6 +151,47 @@ fn a_broken_configuration_is_closed_for_the_environment_and_for_pods_without_a_r
         let outcome = verify();
         assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{broken}");
     }
+}
+
+/// What cannot be read at all does not say that nobody needs a record.
+#[test]
+fn a_configuration_that_cannot_be_read_is_closed_for_pods_only() {
+    let host = Host::new("[handlers.divvy-runtime]\nengine = 'cri'\nrequire_record = false");
+    let path = host.path("config.toml");
+    let good = host.read("config.toml");
+    let state = host.word("{\"id\":\"ID\",\"bundle\":\"@/bundle\"}");
+    let check = |code: &str| {
+        for (name, uid) in [("containerd", "sandbox-uid"), ("crio", "pod.uid")] {
+            let config = host.bundle(name, |_| {});
+            assert!(config.contains(uid));
+            host.hook(&["verify"], state.as_bytes()).error(code);
+        }
+        // A UID alone is a pod's.
+        host.bundle("containerd", |config| {
+            let keys = config["annotations"].as_object_mut().unwrap();
+            keys.remove("io.kubernetes.cri.container-name").unwrap();
+        });
+        host.hook(&["verify"], state.as_bytes()).error(code);
+        for name in ["containerd-sandbox", "ctr", "docker", "podman"] {
+            host.bundle(name, |_| {});
+            let outcome = host.hook(&["verify"], state.as_bytes());
+            assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{name}");
+        }
+        assert_eq!(host.hook(&["runtime", "--version"], b"").stderr.find("CONFIG"), None);
+    };
+    host.write("config.toml", &format!("{good}{}", "#".repeat(70_000)));
+    check("CONFIG-INVALID");
+    host.write("config.toml", &good);
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    check("UNTRUSTED");
+    for target in ["config.toml", "nothing"] {
+        fs::remove_file(&path).unwrap();
+        symlink(target, &path).unwrap();
+        check("CONFIG-INVALID");
+    }
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    check("CONFIG-INVALID");
 }
 
 /// A file that anybody may have written chooses no file that we write to.

@@ -63,7 +63,6 @@ fn no_escape_hides_a_request() {
             settings: Path::new("/c.toml"),
             run_dir: &run_dir,
             salvage: None,
-            other_run_dir: None,
         };
         may_request(text.as_bytes(), &rules).unwrap()
     };
