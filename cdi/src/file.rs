@@ -17,16 +17,17 @@ use rustix::{
 };
 
 mod dir;
+mod temporary;
 mod trust;
 
+use temporary::Temporary;
+
 pub use dir::{check_dir, make_dir};
+pub use temporary::{is_temporary, sweep};
 pub use trust::{Distrust, Trust, in_user_namespace};
 
 /// The most bytes that a CDI spec may have.
 pub const MAX_SPEC_BYTES: usize = 4 << 20;
-
-/// Temporary names tried before giving up; each one taken is a crash's remains.
-const ATTEMPTS: u32 = 1000;
 
 /// Whether a write must outlive a crash of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,15 +179,23 @@ pub fn replace_keeping(path: &Path, bytes: &[u8], durability: Durability) -> Res
 /// # Errors
 /// [`FileError::Io`].
 pub fn remove(path: &Path, durability: Durability) -> Result<bool, FileError> {
-    match fs::unlinkat(CWD, path, AtFlags::empty()) {
-        Ok(()) => {}
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
-        Err(errno) => return Err(failed(path, "remove", errno)),
-    }
-    if durability == Durability::Durable {
+    let there = || !matches!(fs::lstat(path), Err(Errno::NOENT | Errno::NOTDIR));
+    let removed = removed(fs::unlinkat(CWD, path, AtFlags::empty()), there)
+        .map_err(|errno| failed(path, "remove", errno))?;
+    if removed && durability == Durability::Durable {
         sync_parent(path)?;
     }
-    Ok(true)
+    Ok(removed)
+}
+
+/// What an unlink came to. A read-only file system refuses before it looks, so after a failure
+/// `there` says whether there was anything to remove.
+fn removed(unlinked: Result<(), Errno>, there: impl FnOnce() -> bool) -> Result<bool, Errno> {
+    match unlinked {
+        Ok(()) => Ok(true),
+        Err(errno) if there() => Err(errno),
+        Err(_) => Ok(false),
+    }
 }
 
 const READ: OFlags =
@@ -265,78 +274,6 @@ fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    }
-}
-
-/// A file that is not yet where it belongs. Dropped before its rename, it is removed.
-struct Temporary<'a> {
-    target: &'a Path,
-    path: PathBuf,
-    fd: OwnedFd,
-    renamed: bool,
-}
-
-// === impl Temporary ===
-
-impl<'a> Temporary<'a> {
-    fn create(target: &'a Path) -> Result<Self, FileError> {
-        if target.file_name().is_none() {
-            return Err(failed(target, "write", Errno::INVAL));
-        }
-        let flags = OFlags::WRONLY
-            | OFlags::CREATE
-            | OFlags::EXCL
-            | OFlags::NOFOLLOW
-            | OFlags::CLOEXEC
-            | OFlags::NOCTTY;
-        let (parent, pid) = (parent(target), std::process::id());
-        for attempt in 0..ATTEMPTS {
-            // No extension of a spec, so that no scan takes it for one.
-            let path = parent.join(format!(".divvy-{pid}-{attempt}.tmp"));
-            match fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {
-                Ok(fd) => return Ok(Self { target, path, fd, renamed: false }),
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(failed(target, "write", errno)),
-            }
-        }
-        Err(failed(target, "write", Errno::EXIST))
-    }
-
-    fn fill(self, mut bytes: &[u8], owner: Option<&Stat>, mode: u32) -> Result<Self, FileError> {
-        let io = |errno| failed(self.target, "write", errno);
-        while !bytes.is_empty() {
-            let count = retry_on_intr(|| rustix::io::write(&self.fd, bytes)).map_err(io)?;
-            bytes = bytes.get(count..).unwrap_or_default();
-        }
-        if let Some(Stat { st_uid, st_gid, .. }) = owner {
-            let (uid, gid) = (fs::Uid::from_raw(*st_uid), fs::Gid::from_raw(*st_gid));
-            fs::fchown(&self.fd, Some(uid), Some(gid)).map_err(io)?;
-        }
-        // After the change of owner, which clears set-id bits; and not by the umask.
-        fs::fchmod(&self.fd, Mode::from_raw_mode(mode)).map_err(io)?;
-        Ok(self)
-    }
-
-    fn rename(mut self, durability: Durability) -> Result<(), FileError> {
-        if durability == Durability::Durable {
-            fs::fsync(&self.fd).map_err(|errno| failed(self.target, "sync", errno))?;
-        }
-        fs::renameat(CWD, &self.path, CWD, self.target)
-            .map_err(|errno| failed(self.target, "write", errno))?;
-        self.renamed = true;
-        match durability {
-            Durability::Durable => sync_parent(self.target),
-            Durability::Volatile => Ok(()),
-        }
-    }
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // Nothing more can be done; the name says what it is.
-            let _left = fs::unlinkat(CWD, &self.path, AtFlags::empty());
-        }
     }
 }
 

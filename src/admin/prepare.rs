@@ -85,8 +85,11 @@ pub(super) fn read(file: &Path, name: Option<&str>) -> Result<Manifests, Failure
     })
 }
 
+/// What failed first, with its cause, then what could not be undone.
 pub(crate) fn failure(error: &PrepareError) -> Failure {
-    Failure::of(error.code(), error)
+    let first = Failure::of(error.code(), error);
+    let left = error.left().iter().map(|left| Failure::of(left.error.code(), left));
+    left.fold(first, Failure::and)
 }
 
 fn answer(done: &[Prepared]) -> Answer {

@@ -2,6 +2,7 @@
 //! machine is changed and after, so that whoever comes after a crash can end what was begun.
 
 use std::{
+    ffi::OsString,
     io,
     path::{Path, PathBuf},
 };
@@ -107,6 +108,12 @@ pub const VERSION: u32 = 1;
 
 const MAX_BYTES: usize = 1 << 20;
 
+/// The file that whoever prepares or ends claims holds.
+const LOCK: &str = "lock";
+
+/// What the name of an entry has after the UID.
+const ENTRY: &str = ".json";
+
 // === impl Journal ===
 
 impl Journal {
@@ -123,10 +130,14 @@ impl Journal {
     /// Waits until no other process prepares or ends claims. The directory is made if missing.
     ///
     /// # Errors
-    /// When it cannot be made, or its lock file.
+    /// When it cannot be made, or its lock file, or others can write it.
     pub fn lock(&self) -> Result<Lock, JournalError> {
+        // Whoever can write the one above could put another journal in the place of this one.
+        if let Some(state_dir) = self.dir.parent() {
+            file::make_dir(state_dir, 0o755, Durability::Durable)?;
+        }
         file::make_dir(&self.dir, 0o700, Durability::Durable)?;
-        Ok(Lock::wait(&self.dir.join("lock"))?)
+        Ok(Lock::wait(&self.dir.join(LOCK))?)
     }
 
     /// The entry of a claim, if it has one.
@@ -154,27 +165,44 @@ impl Journal {
         Ok(Some(entry))
     }
 
-    /// All entries, by UID; a damaged one hides no other.
+    /// All entries, by file name; a damaged one hides no other. Nothing but entries may lie there:
+    /// what lies under another name may once have been one, and is damaged as well.
     ///
     /// # Errors
-    /// When the directory cannot be listed. One that is missing is empty.
+    /// When the directory cannot be listed or others can write it. One that is missing is empty.
     pub fn entries(&self) -> Result<Vec<Result<Entry, JournalError>>, JournalError> {
+        for dir in self.dir.parent().into_iter().chain([&*self.dir]) {
+            file::check_dir(dir, &Trust::of_process())?;
+        }
         let failed = |source| JournalError::Directory { path: self.dir.clone(), source };
         let listing = match std::fs::read_dir(&self.dir) {
             Ok(listing) => listing,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
-        let mut uids = Vec::new();
+        let mut names = Vec::new();
         for entry in listing {
-            let name = entry.map_err(failed)?.file_name();
-            uids.extend(
-                name.to_str().and_then(|name| name.strip_suffix(".json")).map(str::to_owned),
-            );
+            names.push(entry.map_err(failed)?.file_name());
         }
-        uids.sort();
+        names.sort();
         // An entry that is gone since the listing is left out.
-        Ok(uids.iter().filter_map(|uid| self.entry(uid).transpose()).collect())
+        let listed = |name: &OsString| match name.to_str() {
+            Some(LOCK) => None,
+            Some(name) if file::is_temporary(name) => None,
+            Some(name) if name.ends_with(ENTRY) => {
+                self.entry(name.strip_suffix(ENTRY)?).transpose()
+            }
+            Some(_) | None => {
+                let why = format!("entries are named <uid>{ENTRY}");
+                Some(Err(JournalError::Invalid { path: self.dir.join(name), why }))
+            }
+        };
+        Ok(names.iter().filter_map(listed).collect())
+    }
+
+    /// Removes what crashes left half written; nobody else writes here.
+    pub fn sweep(&self, _held: &Lock) {
+        file::sweep(&self.dir);
     }
 
     /// Writes an entry so that it outlives a crash.
@@ -199,7 +227,7 @@ impl Journal {
     }
 
     fn place(&self, uid: &str) -> PathBuf {
-        self.dir.join(format!("{uid}.json"))
+        self.dir.join(format!("{uid}{ENTRY}"))
     }
 }
 

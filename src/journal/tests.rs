@@ -99,3 +99,44 @@ fn a_damaged_entry_is_an_error_that_names_it_and_hides_no_other() {
         assert_eq!(entries.iter().filter(|entry| entry.is_ok()).count(), 1);
     }
 }
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test's own input")]
+fn what_is_not_named_as_an_entry_is_a_damaged_one() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::new(dir.path());
+    let held = journal.lock().unwrap();
+    journal.write(&held, &entry("a")).unwrap();
+    for name in [&b"x\n\xff.json"[..], b"a.jsn", b".divvy-x.tmp"] {
+        let path = dir.path().join("claims").join(std::ffi::OsStr::from_bytes(name));
+        fs::write(&path, "").unwrap();
+        let entries = journal.entries().unwrap();
+        assert_eq!((entries.len(), entries.iter().filter(|e| e.is_ok()).count()), (2, 1));
+        let error = entries.into_iter().find_map(Result::err).unwrap();
+        assert_eq!(error.code(), "JOURNAL-INVALID", "{error}");
+        fs::remove_file(path).unwrap();
+    }
+    // What a crash left is none, and is swept away.
+    let left = dir.path().join("claims/.divvy-2147483647-0.tmp");
+    fs::write(&left, "").unwrap();
+    assert_eq!(journal.entries().unwrap().len(), 1);
+    journal.sweep(&held);
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::new(&dir.path().join("state"));
+    drop(journal.lock().unwrap());
+    for open in ["state", "state/claims"] {
+        let path = dir.path().join(open);
+        let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        set(0o777);
+        assert_eq!(journal.lock().unwrap_err().code(), "UNTRUSTED", "{open}");
+        assert_eq!(journal.entries().unwrap_err().code(), "UNTRUSTED", "{open}");
+        set(0o700);
+        assert_eq!(journal.entries().unwrap().len(), 0);
+    }
+}

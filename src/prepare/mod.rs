@@ -10,13 +10,13 @@ mod reconcile;
 mod step;
 
 use std::{
-    fmt, io,
+    collections::BTreeSet,
+    io,
     path::{Path, PathBuf},
 };
 
 use divvy_cdi::{
     file::{self, FileError, Trust},
-    problem::chain,
     spec::WriteError,
 };
 use divvy_hook::record::{Origin, RecordError, RunDir};
@@ -105,7 +105,7 @@ pub enum PrepareError {
         uid: String,
     },
     /// A change of the machine failed; what was done before it is undone, but for `left`.
-    #[error("claim {claim}: {doing} failed{}", Left(left))]
+    #[error("claim {claim}: {doing} failed")]
     Step {
         /// The claim.
         claim: String,
@@ -118,7 +118,7 @@ pub enum PrepareError {
         left: Vec<Undone>,
     },
     /// Ending it left something.
-    #[error("claim {claim} could not be ended{}", Left(left))]
+    #[error("claim {claim} could not be ended")]
     Left {
         /// The claim.
         claim: String,
@@ -147,16 +147,18 @@ pub enum StepError {
     Journal(#[from] JournalError),
 }
 
-/// A change that could not be undone.
-#[derive(Debug)]
+/// A change that could not be undone. Shown on a line of its own, after what it follows from.
+#[derive(Debug, thiserror::Error)]
+#[error("claim {claim}: {doing} failed")]
 pub struct Undone {
+    /// The claim.
+    pub claim: String,
     /// What was tried.
     pub doing: String,
     /// Why it failed.
+    #[source]
     pub error: StepError,
 }
-
-struct Left<'a>(&'a [Undone]);
 
 // === impl Node ===
 
@@ -179,6 +181,7 @@ impl Node<'_> {
         let held = self.journal.lock()?;
         // A damaged entry stops every new claim: what it holds is not known.
         let entries = self.journal.entries()?.into_iter().collect::<Result<Vec<_>, _>>()?;
+        self.sweep(&held, &entries);
         let asked = claim.digest(classes);
         // The hook finds local claims by name, so a name is one claim's. The cluster's have none.
         let local = |entry: &Entry| origin == Origin::Local && entry.origin == Origin::Local;
@@ -223,7 +226,9 @@ impl Node<'_> {
     /// When something is left; the entry stays, so that it can be tried again.
     pub fn unprepare(&self, uid: &str) -> Result<bool, PrepareError> {
         let held = self.journal.lock()?;
-        let Some(mut entry) = self.journal.entry(uid)? else { return Ok(false) };
+        let entry = self.journal.entry(uid)?;
+        self.sweep(&held, entry.as_slice());
+        let Some(mut entry) = entry else { return Ok(false) };
         if entry.stage == Stage::Done {
             // From here on, whoever finds it after a crash goes on ending it.
             entry.stage = Stage::Started;
@@ -296,6 +301,19 @@ impl Node<'_> {
         })
     }
 
+    /// Takes away what crashes left half written, here and where these entries have their files.
+    fn sweep(&self, held: &Lock, entries: &[Entry]) {
+        self.journal.sweep(held);
+        let (mut cdi_dirs, mut runs) =
+            (BTreeSet::from([self.cdi_dir]), BTreeSet::from([self.run.path()]));
+        for entry in entries {
+            cdi_dirs.insert(&entry.cdi_dir);
+            runs.insert(&entry.run_dir);
+        }
+        cdi_dirs.into_iter().for_each(file::sweep);
+        runs.into_iter().for_each(|run| RunDir::new(run).sweep());
+    }
+
     fn end(&self, held: &Lock, entry: &Entry) -> Result<(), PrepareError> {
         let left = self.undo(held, entry);
         match left.is_empty() {
@@ -319,6 +337,14 @@ fn absolute(dir: &Path) -> Result<PathBuf, FileError> {
 // === impl PrepareError ===
 
 impl PrepareError {
+    /// What could not be undone.
+    pub fn left(&self) -> &[Undone] {
+        match self {
+            Self::Step { left, .. } | Self::Left { left, .. } => left,
+            _ => &[],
+        }
+    }
+
     /// Stable, for programs.
     pub fn code(&self) -> &'static str {
         match self {
@@ -347,17 +373,6 @@ impl StepError {
             Self::Record(error) => error.code(),
             Self::Journal(error) => error.code(),
         }
-    }
-}
-
-// === impl Left ===
-
-impl fmt::Display for Left<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Undone { doing, error } in self.0 {
-            write!(f, "; {doing} failed as well: {}", chain(error))?;
-        }
-        Ok(())
     }
 }
 

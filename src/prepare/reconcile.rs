@@ -50,6 +50,9 @@ impl Node<'_> {
             Ok(entry) => reconcile(entry),
             Err(error) => Reconciled::Failed(PrepareError::Journal(error)),
         };
-        Ok(self.journal.entries()?.into_iter().map(each).collect())
+        let entries = self.journal.entries()?;
+        let known: Vec<Entry> = entries.iter().filter_map(|e| e.as_ref().ok()).cloned().collect();
+        self.sweep(&held, &known);
+        Ok(entries.into_iter().map(each).collect())
     }
 }

@@ -140,18 +140,16 @@ impl Node<'_> {
         // First what containers start by: from here on nobody new gets the devices.
         let mut left = withdraw(entry);
         let mut attempt = |doing: String, result: Result<(), StepError>| {
-            left.extend(result.err().map(|error| Undone { doing, error }));
+            let claim = entry.title();
+            left.extend(result.err().map(|error| Undone { claim, doing, error }));
         };
         for step in entry.steps.iter().rev() {
             attempt(format!("undoing: {step}"), self.unstep(step));
         }
         if left.is_empty() {
             let removed = self.journal.remove(held, &entry.uid).map_err(StepError::from);
-            left.extend(
-                removed
-                    .err()
-                    .map(|error| Undone { doing: "removing the journal entry".to_owned(), error }),
-            );
+            let (claim, doing) = (entry.title(), "removing the journal entry".to_owned());
+            left.extend(removed.err().map(|error| Undone { claim, doing, error }));
         }
         left
     }
@@ -206,7 +204,8 @@ fn withdraw(entry: &Entry) -> Vec<Undone> {
     [("removing the record", record), ("removing the CDI spec", spec)]
         .into_iter()
         .filter_map(|(doing, result)| {
-            Some(Undone { doing: doing.to_owned(), error: result.err()? })
+            let (claim, doing) = (entry.title(), doing.to_owned());
+            Some(Undone { claim, doing, error: result.err()? })
         })
         .collect()
 }

@@ -171,3 +171,23 @@ fn arguments_that_are_no_text() {
         assert!(!output.stderr.is_empty() || !output.stdout.is_empty());
     }
 }
+
+#[test]
+fn directories_that_others_can_write_are_not_used() {
+    use std::{fs, os::unix::fs::PermissionsExt};
+    let world = World::new();
+    world.write("c.yaml", claim("a", WHOLE, ""));
+    fs::create_dir(world.path("state")).unwrap();
+    let set = |dir: &str, mode| {
+        fs::set_permissions(world.path(dir), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (dir, shown) in [("state", "state"), ("", "not trusted")] {
+        set(dir, 0o777);
+        world.divvy(&["prepare", "-f", "c.yaml"]).failed(1, "UNTRUSTED", shown);
+        set(dir, 0o755);
+    }
+    assert_eq!(world.left(), Vec::<String>::new());
+    world.json(&["prepare", "-f", "c.yaml"]);
+    set("state", 0o777);
+    world.divvy(&["unprepare", "a"]).failed(1, "UNTRUSTED", "everybody can write it");
+}

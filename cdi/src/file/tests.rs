@@ -183,5 +183,39 @@ fn remove_says_whether_it_was_there() {
     put(&path, b"", 0o644);
     assert!(remove(&path, Durability::Durable).unwrap());
     assert!(!remove(&path, Durability::Durable).unwrap());
+    // A read-only file system refuses before it looks.
+    assert_eq!(removed(Err(Errno::ROFS), || false), Ok(false));
+    assert_eq!(removed(Err(Errno::ROFS), || true), Err(Errno::ROFS));
     assert!(remove(dir.path(), Durability::Volatile).is_err());
+}
+
+#[test]
+fn a_sweep_takes_what_the_dead_left_and_nothing_else() {
+    let dir = scratch();
+    let put = |name: &str| put(&dir.path().join(name), b"", 0o600);
+    // No process has the largest number that there can be; 1 is always there.
+    let dead = [".divvy-2147483647-0.tmp", ".divvy-2147483647-999.tmp"];
+    let stays = [
+        ".divvy-+5-0.tmp",
+        ".divvy-0-0.tmp",
+        ".divvy-1-0.tmp",
+        ".divvy-2147483647-0.tmp.json",
+        ".divvy-2147483647-1000.tmp",
+        ".divvy-2147483647-x.tmp",
+        ".divvy-2147483647.tmp",
+        ".divvy-2147483648-0.tmp",
+        "a.json",
+    ];
+    dead.iter().chain(&stays).for_each(|name| put(name));
+    symlink("a.json", dir.path().join(".divvy-2147483647-1.tmp")).unwrap();
+    std_fs::create_dir(dir.path().join(".divvy-2147483647-2.tmp")).unwrap();
+    put(&format!(".divvy-{}-0.tmp", std::process::id()));
+    sweep(dir.path());
+    let mut left: Vec<_> =
+        [".divvy-2147483647-1.tmp", ".divvy-2147483647-2.tmp"].into_iter().chain(stays).collect();
+    left.sort_unstable();
+    let mut there = names(dir.path());
+    there.sort();
+    assert_eq!(there, left);
+    sweep(&dir.path().join("none"));
 }

@@ -158,6 +158,14 @@ impl RunDir {
         }
     }
 
+    /// Removes what crashes left half written; for who holds the node's lock, so that nobody else
+    /// writes here: [`file::sweep`].
+    pub fn sweep(&self) {
+        for of_records in [ClaimRecord::DIR, PodRecord::DIR] {
+            file::sweep(&self.path.join(of_records));
+        }
+    }
+
     /// Where the record of a claim is, for messages.
     pub fn claim_path(&self, uid: &str) -> PathBuf {
         self.path.join(ClaimRecord::DIR).join(format!("{uid}.json"))

@@ -4,7 +4,7 @@
 //!
 //! What is made on it stays: the state lies beside the file, changed under a lock, so that daemon,
 //! command line and tests see one node. Both files decide what containers are given, so they are
-//! trusted like a spec: nobody but root, or the caller, may be able to write them.
+//! trusted like a spec: nobody but root, or the caller, may be able to write them or their folder.
 
 mod file;
 mod state;
@@ -44,7 +44,7 @@ impl Sim {
     /// The node that `file` describes.
     ///
     /// # Errors
-    /// The file cannot be read or does not describe a node.
+    /// The file cannot be read or does not describe a node, or others can write its folder.
     pub fn open(file: &Path) -> Result<Self, GpuError> {
         let file = std::path::absolute(file).map_err(|source| divvy_cdi::file::FileError::Io {
             path: file.to_owned(),
@@ -52,6 +52,10 @@ impl Sim {
             source,
         })?;
         let config = NodeConfig::read(&file)?;
+        // Whoever can write the folder can put another state in the place of ours.
+        if let Some(folder) = file.parent() {
+            divvy_cdi::file::check_dir(folder, &Trust::of_process())?;
+        }
         Ok(Self {
             address: format!("sim:{}", file.display()),
             config,

@@ -67,6 +67,9 @@ impl Store {
         change: impl FnOnce(&mut State) -> Result<T, GpuError>,
     ) -> Result<T, GpuError> {
         let _held = Lock::wait(&self.lock)?;
+        if let Some(folder) = self.file.parent() {
+            divvy_cdi::file::sweep(folder);
+        }
         let mut state = self.read()?;
         let answer = change(&mut state)?;
         // A GPU on which nothing is left is as one that was never touched.
