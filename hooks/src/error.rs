@@ -153,6 +153,19 @@ pub enum HookError {
         /// Where it is configured.
         settings: PathBuf,
     },
+    /// The low-level runtime is a file that cannot be executed.
+    #[error(
+        "RUNTIME-NOT-FOUND: {} is neither a program (ELF) nor a script (#!): set runtimes in {} to \
+         runc or crun",
+        .runtime.display(),
+        .settings.display()
+    )]
+    NoProgram {
+        /// The low-level runtime.
+        runtime: PathBuf,
+        /// Where it is configured.
+        settings: PathBuf,
+    },
     /// The low-level runtime would be this program again.
     #[error("RUNTIME-LOOP: {} is this program itself: set runtimes in {} to runc or crun", .runtime.display(), .settings.display())]
     RuntimeLoop {

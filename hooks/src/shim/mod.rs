@@ -50,6 +50,7 @@ fn start(
     };
     let runtime = runtime::choose(injector, handler)?;
     if let Some((path, bytes)) = edited {
+        runtime::check(runtime, injector.settings_path())?;
         file::replace_keeping(&path, &bytes, Durability::Volatile).map_err(HookError::Write)?;
     }
     runtime::execute(runtime, args)

@@ -26,6 +26,19 @@ pub(super) fn choose<'a>(injector: &'a Injector<'_>, handler: &str) -> Result<&'
     first(candidates, injector.settings_path(), injector.executable())
 }
 
+/// Whether the kernel may execute it: it begins as a program or a script does. Else nothing needs to
+/// be edited for it.
+pub(super) fn check(runtime: &Path, settings: &Path) -> Result<(), HookError> {
+    let mut head = Vec::new();
+    let read = File::open(runtime).and_then(|file| file.take(4).read_to_end(&mut head));
+    // What cannot be read can still be executed.
+    if read.is_err() || head == *b"\x7fELF" || head.starts_with(b"#!") {
+        return Ok(());
+    }
+    let (runtime, settings) = (runtime.to_owned(), settings.to_owned());
+    Err(HookError::NoProgram { runtime, settings })
+}
+
 /// Becomes the low-level runtime, with the same arguments, environment, open files, signals and
 /// working directory. Not by `std`'s command: that one unblocks all signals and gives SIGPIPE its
 /// default.

@@ -1,8 +1,8 @@
 //! Any bytes anywhere: a clear error, no panic, no hang, and nothing on disk changed.
 
 use std::{
-    fs::{self, File},
-    os::unix::fs::symlink,
+    fs::{self, File, Permissions},
+    os::unix::fs::{PermissionsExt as _, symlink},
 };
 
 use divvy_hook::record::Origin;
@@ -167,6 +167,21 @@ fn a_record_or_directory_that_is_a_link_to_nothing() {
     lost("elsewhere");
     assert_eq!(host.read("bundle/config.json"), config);
     assert!(host.seen().is_none());
+}
+
+#[test]
+fn a_runtime_that_is_no_program_is_found_before_the_edit() {
+    let host = Host::new(CRI);
+    host.prepare_pod("p-1");
+    let config = host.bundle("containerd", |_| {});
+    for bad in ["", "#", "\u{7f}EL", "runc\n"] {
+        host.write("runtime", bad);
+        let executable = Permissions::from_mode(0o755);
+        fs::set_permissions(host.path("runtime"), executable).unwrap();
+        let line = host.shim(LINE).error("RUNTIME-NOT-FOUND").to_owned();
+        assert!(line.contains("/runtime is neither a program"), "{line}");
+        assert_eq!(host.read("bundle/config.json"), config);
+    }
 }
 
 #[test]
