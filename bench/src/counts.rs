@@ -23,7 +23,7 @@ const TRACE: &str = "/tmp/trace";
 
 const HEAD: &str = "\
 # What one container start costs divvy-hook, exactly: user instructions (callgrind) and system calls (strace),
-# the failing exec of an empty file at the end included. `make test-counts` fails when a number grows by more
+# the failing exec of no whole program at the end included. `make test-counts` fails when a number grows by more
 # than a tenth; `make bless-counts` writes this file anew, for a commit that says why.
 # workload/devices   instructions   system calls
 ";

@@ -220,12 +220,12 @@ impl Room {
         Ok(Cost { milliseconds: *nanoseconds as f64 / 1e6, kib: *kib })
     }
 
-    /// From here on the low-level runtime is a file that cannot be executed, so that the program under a tool
+    /// From here on the low-level runtime is the beginning of a program, which cannot be executed, so that the program under a tool
     /// comes back from exec and ends itself.
     pub(crate) fn break_runtime(&self) -> Result<()> {
         let path = self.path("bench/empty");
         fs::remove_file(&path)?;
-        write_in_place(&path, b"")?;
+        write_in_place(&path, b"\x7fELF")?;
         Ok(fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?)
     }
 }
