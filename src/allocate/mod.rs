@@ -144,7 +144,7 @@ pub fn allocate(
                 break;
             }
             match plan::obstacle(&device, held) {
-                Some(by) => taken.push(format!("{} is {by}", device.name())),
+                Some(by) => taken.push(format!("{} {by}", device.name())),
                 None if picked.iter().any(|other| other.overlaps(&Target::of(&device))) => {}
                 None => {
                     let pool = inventory.node.clone();

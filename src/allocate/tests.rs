@@ -90,6 +90,14 @@ fn what_is_held_is_passed_over_and_named_when_nothing_is_left() {
     let text = error.to_string();
     assert!(text.contains("2 asked for, 1 free on node n"), "{text}");
     assert!(text.contains("gpu-0000-43-00-3g40gb-0 is held by claim x/y"), "{text}");
+    let target = Target::Partition {
+        gpu: "GPU-1".to_owned(),
+        profile: "1g.10gb+me".to_owned(),
+        placement: Placement { start: 1, size: 1 },
+    };
+    let text = chosen(two, &[Held { claim: "x/y".to_owned(), target }]).unwrap_err().to_string();
+    let says = "gpu-0000-43-00-3g40gb-0 overlaps gpu-0000-43-00-1g10gb-me-1, held by claim x/y";
+    assert!(text.contains(says), "{text}");
 }
 
 #[test]

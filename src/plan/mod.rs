@@ -123,13 +123,13 @@ pub enum PlanError {
         why: &'static str,
     },
     /// Somebody else has it, or a part of it.
-    #[error("claim {claim}: {device} is {by}")]
+    #[error("claim {claim}: {device} {by}")]
     Overlap {
         /// The claim.
         claim: String,
         /// The device.
         device: String,
-        /// What has it: `held by claim …`, …
+        /// What has it: `is held by claim …`, …
         by: String,
     },
     /// A configuration does not fit the device.
@@ -189,7 +189,7 @@ pub fn plan(
                 }
                 Some(other) => {
                     let request = &other.request;
-                    let by = format!("given to request {request} of the claim already");
+                    let by = format!("is given to request {request} of the claim already");
                     return Err(overlap(by));
                 }
                 None => {}

@@ -2,7 +2,7 @@
 //! two partitions on the same memory slices.
 
 use super::Target;
-use crate::gpu::{Device, model::has_media_extensions};
+use crate::gpu::{Device, DeviceName, PciAddress, model::has_media_extensions};
 
 /// What a claim holds, as the journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,20 +13,22 @@ pub struct Held {
     pub target: Target,
 }
 
-/// What keeps a device from being given, if anything does: `held by claim …`, …
+/// What keeps a device from being given, if anything does, to be read behind its name: `is held by
+/// claim …`, …
 pub fn obstacle(device: &Device<'_>, held: &[Held]) -> Option<String> {
     let target = Target::of(device);
     if let Some(other) = held.iter().find(|held| held.target.overlaps(&target)) {
+        let (claim, theirs) = (&other.claim, other.target.name(device.gpu().pci));
         return Some(match other.target == target {
-            true => format!("held by claim {}", other.claim),
-            false => format!("in the way of {}, held by claim {}", other.target, other.claim),
+            true => format!("is held by claim {claim}"),
+            false => format!("overlaps {theirs}, held by claim {claim}"),
         });
     }
     match device {
         Device::Partition { gpu, profile, placement } => {
             let there = gpu.in_the_way(profile, *placement)?;
             Some(format!(
-                "blocked by partition {} at {} ({}), which divvy did not make",
+                "is blocked by partition {} at {} ({}), which divvy did not make",
                 there.profile, there.placement, there.uuid
             ))
         }
@@ -48,15 +50,16 @@ impl Target {
                 (Self::Gpu { .. }, _) | (_, Self::Gpu { .. }) => true,
             }
     }
-}
 
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    /// The name of the device that it is; its GPU sits at `pci`.
+    fn name(&self, pci: PciAddress) -> DeviceName {
         match self {
-            Self::Gpu { gpu } => f.write_str(gpu),
-            Self::Partition { gpu, profile, placement } => {
-                write!(f, "{profile} at {placement} of {gpu}")
-            }
+            Self::Gpu { .. } => DeviceName::Gpu { pci },
+            Self::Partition { profile, placement, .. } => DeviceName::Partition {
+                pci,
+                profile: DeviceName::label(profile),
+                start: placement.start,
+            },
         }
     }
 }

@@ -57,7 +57,7 @@ fn check(world: &World, foreign: &Foreign, when: &str) {
         entries.iter().flat_map(|e| &e.devices).map(|d| &d.target).collect();
     for (index, one) in targets.iter().enumerate() {
         for other in &targets[index + 1..] {
-            assert!(!one.overlaps(other), "{when}: {one} and {other}");
+            assert!(!one.overlaps(other), "{when}: {one:?} and {other:?}");
         }
     }
     let inventory = world.sim().inventory().unwrap();
