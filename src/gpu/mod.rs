@@ -114,7 +114,7 @@ pub struct MountFile {
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
     /// The value of `--gpus` names no backend.
-    #[error("{given:?} is no GPU backend: this version has sim:FILE, a simulated node")]
+    #[error("{given:?} is no GPU backend: {}", Backend(given))]
     Backend {
         /// What was given.
         given: String,
@@ -211,13 +211,31 @@ pub fn open(address: &str) -> Result<Box<dyn Gpus>, GpuError> {
     }
 }
 
+/// What `--gpus` should have been.
+struct Backend<'a>(&'a str);
+
+// === impl Backend ===
+
+impl fmt::Display for Backend<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            "sim" | "sim:" => f.write_str("the file is missing behind sim:"),
+            file if !file.contains(':') && file.contains(['.', '/']) => {
+                write!(f, "did you mean sim:{file}, a simulated node?")
+            }
+            _ => f.write_str("this version has sim:FILE, a simulated node"),
+        }
+    }
+}
+
 // === impl GpuError ===
 
 impl GpuError {
     /// Stable, for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Backend { .. } | Self::NodeFile { .. } | Self::State { .. } => "GPUS-INVALID",
+            Self::Backend { .. } => "NO-GPUS",
+            Self::NodeFile { .. } | Self::State { .. } => "GPUS-INVALID",
             Self::File(error) => error.code(),
             Self::Missing { source, .. } => source.code(),
             Self::Lock(_) => "STATE-DIR",

@@ -30,8 +30,9 @@ fn gpus_that_are_not_named_or_not_known() {
         command.output().unwrap().into()
     };
     run(&[]).failed(2, "NO-GPUS", "--gpus sim:FILE");
-    run(&["--gpus", "nvml"]).failed(4, "GPUS-INVALID", "sim:FILE");
-    run(&["--gpus", "sim:"]).failed(4, "GPUS-INVALID", "sim:FILE");
+    run(&["--gpus", "nvml"]).failed(2, "NO-GPUS", "this version has sim:FILE");
+    run(&["--gpus", "sim:"]).failed(2, "NO-GPUS", "the file is missing behind sim:");
+    run(&["--gpus", "h100x2.toml"]).failed(2, "NO-GPUS", "did you mean sim:h100x2.toml");
     run(&["--gpus", "sim:none.toml"]).failed(1, "UNREADABLE", "none.toml: no such file");
 }
 
