@@ -96,7 +96,7 @@ impl Inject {
     fn names(&self) -> Result<Vec<QualifiedName>, Failure> {
         let parse = |name: &String| {
             QualifiedName::parse(name)
-                .map_err(|error| Failure::new("UNRESOLVED", format!("device {name:?}: {error}")))
+                .map_err(|error| Failure::new("UNRESOLVED", format!("--device {error}")))
         };
         self.device.iter().map(parse).collect()
     }

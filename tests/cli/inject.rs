@@ -67,7 +67,9 @@ fn exit_codes() {
         world.divvy(&["inject", "--spec-dir", "specs", "--device", device, config])
     };
     inject("vendor.com/x=c", "config.json").failed(3, "UNRESOLVED", "nearest: vendor.com/x=a");
-    inject("not a name", "config.json").failed(3, "UNRESOLVED", "not a name");
+    let malformed = inject("foo", "config.json");
+    malformed.failed(3, "UNRESOLVED", "--device \"foo\" is not a qualified CDI device name");
+    assert_eq!(malformed.err.matches("foo").count(), 1, "{malformed:?}");
     inject("vendor.com/x=a", "none.json").failed(1, "UNREADABLE", "none.json: no such file");
     world.write("bad.json", "{\"ociVersion\": ");
     inject("vendor.com/x=a", "bad.json").failed(4, "BUNDLE-INVALID", "bad.json: line 1");
