@@ -33,6 +33,14 @@ pub enum NameError {
         /// The first part that is missing.
         missing: Part,
     },
+    /// The same of a kind, which has no device.
+    #[error("{} is not a CDI kind: missing {missing}, a kind is vendor/class", quoted(.text))]
+    NoKind {
+        /// The whole text.
+        text: String,
+        /// The first part that is missing.
+        missing: Part,
+    },
     /// A part breaks the grammar.
     #[error("{}: {part} {}: {flaw}", quoted(.text), quoted(.value))]
     Invalid {
@@ -78,7 +86,7 @@ pub enum Flaw {
 /// # Errors
 /// When a part is missing or breaks the grammar.
 pub fn check_kind(kind: &str) -> Result<(), NameError> {
-    let missing = |missing| NameError::Unqualified { text: kind.to_owned(), missing };
+    let missing = |missing| NameError::NoKind { text: kind.to_owned(), missing };
     let (vendor, class) = match kind.split_once('/') {
         Some(("", _)) => return Err(missing(Part::Vendor)),
         Some((_, "")) => return Err(missing(Part::Class)),

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use divvy_cdi::{
+    doc::{self, Value},
     file::{self, MAX_SPEC_BYTES, Trust},
-    problem::{Problem, Severity},
+    problem::{Problem, Severity, quoted},
     registry::{Registry, State},
     spec::{self, Spec, Version},
 };
@@ -84,7 +85,13 @@ impl Found {
                 self.files.push(Checked::new(path, &parsed.spec));
                 self.problems.extend(parsed.warnings);
             }
-            Err(problems) => self.problems.extend(problems),
+            Err(problems) => match manifest(&bytes) {
+                Some(what) => {
+                    let why = format!("{what} is a Kubernetes manifest, not a CDI spec");
+                    self.problems.push(problem(path, Severity::Error, "SPEC-INVALID", why));
+                }
+                None => self.problems.extend(problems),
+            },
         }
     }
 
@@ -135,6 +142,18 @@ impl Checked {
             needs: Version::required_by(spec),
         }
     }
+}
+
+/// What a manifest of Kubernetes describes, for those who mistake it for a spec: `ResourceClaim of
+/// resource.k8s.io/v1`.
+fn manifest(bytes: &[u8]) -> Option<String> {
+    let documents = doc::read_all(bytes).ok()?;
+    let top = documents.first()?;
+    let Some(Value::Str(kind)) = top.get("kind").map(|node| &node.value) else { return None };
+    let Some(Value::Str(version)) = top.get("apiVersion").map(|node| &node.value) else {
+        return None;
+    };
+    Some(format!("{} of {}", quoted(kind), quoted(version)))
 }
 
 /// Problems for programs. Not by serde: a path need be no text.

@@ -54,3 +54,29 @@ fn an_empty_directory_is_not_passed_over_in_silence() {
         world.divvy(&["lint", "specs"]).ok().starts_with("warning[EMPTY]: specs: no spec file")
     );
 }
+
+#[test]
+fn common_mistakes_are_called_what_they_are() {
+    let world = World::new();
+    let said = |name: &str, text: &str| {
+        world.write(name, text);
+        let ended = world.divvy(&["lint", name]);
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        ended.out
+    };
+    let claim = crate::support::claim("a", "b", "");
+    assert_eq!(
+        said("claim.yaml", &(claim.clone() + &claim)),
+        "error[SPEC-INVALID]: claim.yaml: \"ResourceClaim\" of \"resource.k8s.io/v1\" is a Kubernetes \
+         manifest, not a CDI spec\n1 error, 0 warnings\n"
+    );
+    for (text, says) in [
+        (GOOD.replace("v.com/x", "x"), "missing class, a kind is vendor/class\n"),
+        ("cdiVersion: 1.0.0\nkind: v.com/x\ndevices: []\n".to_owned(), "at least one device must"),
+        ("{\"cdiVersion\": \"1.0.0\",".to_owned(), "neither JSON nor YAML: "),
+    ] {
+        let out = said("bad.json", &text);
+        assert!(out.starts_with("error[SPEC-INVALID]: bad.json:"), "{out}");
+        assert!(out.contains(says), "{out}");
+    }
+}

@@ -65,7 +65,10 @@ fn positions_count_characters() {
     let bytes = "\u{feff}a: é\né:\n- ü: [1, {x: 1, x: 2}]\n".as_bytes();
     assert_eq!(read(bytes).unwrap_err().at, Some(Position { line: 3, column: 17 }));
     let error = read(b"a: 1\nb: [\n").unwrap_err();
-    assert!(error.at.is_some() && error.message.starts_with("no YAML: "), "{error:?}");
+    assert!(
+        error.at.is_some() && error.message.starts_with("neither JSON nor YAML: "),
+        "{error:?}"
+    );
 }
 
 #[test]

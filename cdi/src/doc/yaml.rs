@@ -99,7 +99,10 @@ impl<'a> Builder<'a> {
     }
 
     fn scan_error(&self, error: &ScanError) -> DocError {
-        self.error(self.offsets.byte(error.marker()), format!("no YAML: {}", error.info()))
+        self.error(
+            self.offsets.byte(error.marker()),
+            format!("neither JSON nor YAML: {}", error.info()),
+        )
     }
 
     fn error(&self, at: u32, message: String) -> DocError {

@@ -41,6 +41,12 @@ fn a_missing_part_is_named() {
 }
 
 #[test]
+fn a_kind_has_no_device() {
+    let error = check_kind("x").unwrap_err().to_string();
+    assert_eq!(error, "\"x\" is not a CDI kind: missing class, a kind is vendor/class");
+}
+
+#[test]
 fn a_broken_part_is_named_with_its_flaw() {
     for (text, part, flaw) in [
         ("v.com/c=a=b", Part::Device, Flaw::Character('=')),

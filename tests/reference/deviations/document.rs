@@ -108,7 +108,7 @@ fn one_document(_: &mut Go, document: &Document<'_>) -> bool {
 /// Without what the grammars differ on the answers are the same, or another deviation explains
 /// what is left.
 fn yaml_grammar(library: &mut Go, document: &Document<'_>) -> bool {
-    if document.only_go_takes() && document.we_say("no YAML: invalid indentation") {
+    if document.only_go_takes() && document.we_say("neither JSON nor YAML: invalid indentation") {
         let Some(joined) = join_line(document.bytes, document.ours) else { return false };
         let ours = caught(|| divvy::parse(&joined));
         return same(document.go, &ours) || explain(library, &joined, document.go, &ours).is_some();
