@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use divvy_cdi::near;
 use divvy_hook::record::Origin;
 use serde_json::json;
 
@@ -15,7 +16,7 @@ use crate::{
 /// End claims: their records, CDI specs and partitions go, time slices are put back.
 ///
 /// Needs nothing but the journal: neither the manifest nor --gpus. It does all it can, and can be
-/// repeated; a claim that is not prepared is no error.
+/// repeated; a claim that is not prepared is no error, unless NAME looks like a slip for one that is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,6 +37,8 @@ struct Wanted {
     title: String,
     /// Known from the manifest; by name it is looked up in the journal.
     uid: Option<String>,
+    /// Its name was given without a namespace.
+    bare: bool,
 }
 
 // === impl Unprepare ===
@@ -62,7 +65,13 @@ impl Unprepare {
                     failures.extend(damaged.drain(..).map(|e| Failure::of(e.code(), &e)));
                     continue;
                 }
-                None => Ok(false),
+                None => match meant(claim, &entries) {
+                    meant if meant.is_empty() => Ok(false),
+                    meant => Err(Failure::new(
+                        "CLAIM-NOT-PREPARED",
+                        format!("claim {} is not prepared; did you mean {}?", claim.title, meant),
+                    )),
+                },
             };
             match ended {
                 Ok(true) => text.push_str(&format!("claim {}: ended\n", claim.title)),
@@ -82,13 +91,17 @@ impl Unprepare {
     fn wanted(&self) -> Result<Vec<Wanted>, Failure> {
         if let Some(file) = &self.file {
             let claims = prepare::read(file, None)?.claims;
-            let wanted =
-                |claim: crate::claim::Claim| Wanted { title: claim.title(), uid: Some(claim.uid) };
+            let wanted = |claim: crate::claim::Claim| Wanted {
+                title: claim.title(),
+                uid: Some(claim.uid),
+                bare: false,
+            };
             return Ok(claims.into_iter().map(wanted).collect());
         }
         let name = self.name.as_deref().unwrap_or_default();
-        let title = if name.contains('/') { name.to_owned() } else { format!("default/{name}") };
-        Ok(vec![Wanted { title, uid: None }])
+        let bare = !name.contains('/');
+        let title = if bare { format!("default/{name}") } else { name.to_owned() };
+        Ok(vec![Wanted { title, uid: None, bare }])
     }
 }
 
@@ -110,6 +123,32 @@ fn end(entry: &Entry, places: &Places) -> Result<bool, Failure> {
     let cdi_dir = &places.cdi_dir;
     let node = Node { gpus: gpus.as_ref(), journal: &journal, run: &run, cdi_dir, boot: &boot };
     node.unprepare(&entry.uid).map_err(|error| prepare::failure(&error))
+}
+
+/// The prepared claims that may be meant by a name that none has: of that name in another namespace
+/// where none was given, or a slip of the keyboard away.
+fn meant(wanted: &Wanted, entries: &[Entry]) -> String {
+    let Some((namespace, name)) = wanted.title.split_once('/').filter(|_| wanted.uid.is_none())
+    else {
+        return String::new();
+    };
+    let local = || entries.iter().filter(|entry| entry.origin == Origin::Local);
+    let elsewhere = local().filter(|entry| wanted.bare && entry.name == name);
+    let mut meant: Vec<String> = elsewhere.map(Entry::title).collect();
+    let beside = local().filter(|entry| entry.namespace == namespace);
+    let slips = beside.map(|entry| entry.name.as_str()).filter(|other| !siblings(name, other));
+    meant.extend(near::nearest(name, slips).map(|near| format!("{namespace}/{near}")));
+    meant.join(" or ")
+}
+
+/// True for names that a person gives to several claims at once: they differ in digits, or in the
+/// last letter. Each may be ended again while the others stay.
+fn siblings(one: &str, other: &str) -> bool {
+    fn digitless(name: &str) -> String {
+        name.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+    }
+    let but_last = |name: &str| name.char_indices().next_back().map_or(0, |(last, _)| last);
+    digitless(one) == digitless(other) || one.get(..but_last(one)) == other.get(..but_last(other))
 }
 
 fn nothing(claim: &Wanted, entries: &[Entry]) -> String {

@@ -125,3 +125,25 @@ fn what_was_ended_is_said_though_another_failed() {
     assert_eq!(ended.out, "claim default/b: ended\n");
     assert!(ended.err.contains("claim default/a"), "{ended:?}");
 }
+
+#[test]
+fn a_slip_in_the_name_does_not_look_like_success() {
+    let world = World::new();
+    let other = claim("two-halves", SMALL, "")
+        .replace("name: two-halves}", "name: two-halves, namespace: team-a}");
+    world.write("c.yaml", other + &claim("train-1", WHOLE, ""));
+    world.json(&["prepare", "-f", "c.yaml"]);
+    let before = world.snapshot();
+    for (name, meant) in [
+        ("two-halves", "did you mean team-a/two-halves?"),
+        ("trian-1", "did you mean default/train-1?"),
+        ("team-a/two-halvs", "did you mean team-a/two-halves?"),
+    ] {
+        world.divvy(&["unprepare", name]).failed(1, "CLAIM-NOT-PREPARED", meant);
+    }
+    // Each of these may have been ended before, and is none of the others.
+    for name in ["train-2", "train-10", "train-x", "team-b/two-halves", "other"] {
+        assert!(world.divvy(&["unprepare", name]).ok().contains("was not prepared"), "{name}");
+    }
+    assert_eq!(world.snapshot(), before);
+}
