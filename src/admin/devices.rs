@@ -9,7 +9,7 @@ use divvy_cdi::{
 use divvy_hook::settings::{self, Settings};
 use serde_json::{Value, json};
 
-use super::{Answer, Exit, Failure, Places, shown, table::Table};
+use super::{Answer, Exit, Failure, Places, exit::one_line, shown, table::Table};
 use crate::{
     gpu::{Device, Gpu, Inventory, Mig, Partition},
     journal::Entry,
@@ -215,7 +215,7 @@ fn cdi(registry: &Registry) -> String {
             State::Refused(_, why) => format!("{path} (refused: {why})"),
         }
     });
-    text.push_str(&dirs.collect::<Vec<_>>().join(", "));
+    text.push_str(&one_line(&dirs.collect::<Vec<_>>().join(", ")));
     text.push('\n');
     let problems = registry.problems();
     if !problems.is_empty() {

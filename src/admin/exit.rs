@@ -1,7 +1,7 @@
 //! An exit code says how a command ended, and a failure why: with a stable code for programs, a
 //! text for people, and what to do next. One table maps the second to the first.
 
-use std::{fmt, process::ExitCode};
+use std::{error::Error, fmt, io, process::ExitCode};
 
 use divvy_cdi::problem::chain;
 
@@ -36,6 +36,8 @@ struct Reason {
     code: &'static str,
     /// What failed, where, and what was looked at.
     line: String,
+    /// What to do next; empty where the line says it all.
+    help: &'static str,
 }
 
 /// What each code means for the exit code, and what a person can do.
@@ -70,16 +72,9 @@ const TABLE: &[(&str, Exit, &str)] = &[
         Exit::Failed,
         "end it with `divvy unprepare` first: what containers were given must not change",
     ),
-    (
-        "STATE-DIR",
-        Exit::Failed,
-        "run it as root, or choose directories of your own with --state-dir, --run-dir, --cdi-dir",
-    ),
-    (
-        "UNWRITABLE",
-        Exit::Failed,
-        "run it as root, or choose directories of your own with --state-dir, --run-dir, --cdi-dir",
-    ),
+    // What helps depends on the system's answer: `refused`.
+    ("STATE-DIR", Exit::Failed, ""),
+    ("UNWRITABLE", Exit::Failed, ""),
     (
         "UNTRUSTED",
         Exit::Failed,
@@ -99,12 +94,17 @@ const TABLE: &[(&str, Exit, &str)] = &[
 impl Failure {
     /// A failure with one reason.
     pub fn new(code: &'static str, line: impl Into<String>) -> Self {
-        Self { reasons: vec![Reason { code, line: line.into() }], exit: None }
+        let help = row(code).map_or("", |(_, _, help)| *help);
+        Self { reasons: vec![Reason { code, line: line.into(), help }], exit: None }
     }
 
     /// The failure of an error and the chain of its causes.
-    pub fn of(code: &'static str, error: &dyn std::error::Error) -> Self {
-        Self::new(code, chain(error))
+    pub fn of(code: &'static str, error: &dyn Error) -> Self {
+        let mut failure = Self::new(code, chain(error));
+        if let ("STATE-DIR" | "UNWRITABLE", Some(kind)) = (code, answer(error)) {
+            failure.reasons.iter_mut().for_each(|reason| reason.help = refused(kind));
+        }
+        failure
     }
 
     /// The failure with the reasons of another behind its own.
@@ -137,16 +137,52 @@ fn row(code: &'static str) -> Option<&'static (&'static str, Exit, &'static str)
     TABLE.iter().find(|(known, ..)| *known == code)
 }
 
+/// The system's answer, among the causes of an error.
+fn answer(error: &dyn Error) -> Option<io::ErrorKind> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(error.kind());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// What helps where the system refused to write.
+fn refused(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::PermissionDenied => {
+            "run it as root, or choose directories of your own with --state-dir, --run-dir, \
+             --cdi-dir"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space there, then run it again"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "the file system is read-only: mount it writable, or choose other directories with \
+             --state-dir, --run-dir, --cdi-dir"
+        }
+        _ => "",
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut helps: Vec<&str> = Vec::new();
-        for Reason { code, line } in &self.reasons {
-            writeln!(f, "error[{code}]: {}", Plain(&line.replace('\n', "\\n")))?;
-            let help = row(code).map(|(_, _, help)| *help).filter(|help| !help.is_empty());
-            helps.extend(help.filter(|help| !helps.contains(help)));
+        for Reason { code, line, help } in &self.reasons {
+            writeln!(f, "error[{code}]: {}", Plain(&one_line(line)))?;
+            if !help.is_empty() && !helps.contains(help) {
+                helps.push(help);
+            }
         }
         helps.iter().try_for_each(|help| writeln!(f, "  help: {help}"))
     }
+}
+
+/// A text from anywhere, such as a path, that must not begin a line of its own.
+pub(super) fn one_line(text: &str) -> String {
+    text.replace('\n', "\\n")
 }
 
 /// A text from anywhere, without what a terminal would take for commands, and not without end.
@@ -177,3 +213,6 @@ impl From<Exit> for ExitCode {
         Self::from(exit as u8)
     }
 }
+
+#[cfg(test)]
+mod tests;

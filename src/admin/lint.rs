@@ -11,13 +11,13 @@ use divvy_cdi::{
 };
 use serde_json::json;
 
-use super::{Answer, Exit, Failure, shown};
+use super::{Answer, Exit, Failure, exit::one_line, shown};
 
 /// Check CDI spec files, and everything in directories of them.
 ///
 /// Every error is listed with file, line, column, device and field; in a directory also devices
 /// that two files define. Warnings are things that work, but that their author can hardly mean.
-/// Ends with 4 when there is an error.
+/// Ends with 4 when there is an error, with 1 when all that is wrong is that a path cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -104,7 +104,7 @@ impl Found {
             text.push('\n');
         }
         for Checked { path, devices, version, needs } in &self.files {
-            let (path, version) = (path.display(), version.as_str());
+            let (path, version) = (one_line(&shown(path)), version.as_str());
             let devices = plural(*devices, "device");
             let lower = match needs.as_str() {
                 needs if needs < version => format!(", its fields need {needs}"),
@@ -127,7 +127,13 @@ impl Found {
             "errors": errors,
             "warnings": warnings,
         });
-        Answer { text, json, exit: if errors == 0 { Exit::Ok } else { Exit::Invalid } }
+        let mut codes = self.problems.iter().filter(|p| p.severity == Severity::Error);
+        let exit = match codes.any(|problem| problem.code != "UNREADABLE") {
+            true => Exit::Invalid,
+            false if errors > 0 => Exit::Failed,
+            false => Exit::Ok,
+        };
+        Answer { text, json, exit }
     }
 }
 
@@ -183,7 +189,7 @@ pub(super) fn line(problem: &Problem) -> String {
         Severity::Error => "error",
         Severity::Warning => "warning",
     };
-    format!("{severity}[{}]: {problem}", problem.code)
+    format!("{severity}[{}]: {}", problem.code, one_line(&problem.to_string()))
 }
 
 fn plural(count: usize, noun: &str) -> String {

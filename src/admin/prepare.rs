@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use divvy_hook::record::Origin;
 use serde_json::json;
 
-use super::{Answer, Exit, Failure, Places, boot, shown, stdin, table::Table};
+use super::{Answer, Exit, Failure, Places, boot, exit::one_line, shown, stdin, table::Table};
 use crate::{
     claim::{ClaimError, MAX_BYTES, Manifests, Sharing},
     emit,
@@ -122,7 +122,9 @@ fn answer(done: &[Prepared]) -> Answer {
             }));
         }
         text.push_str(&table.to_string());
-        text.push_str(&format!("  spec    {}\n  record  {}\n", spec.display(), record.display()));
+        for (what, path) in [("spec    ", &spec), ("record  ", &record)] {
+            text.push_str(&format!("  {what}{}\n", one_line(&shown(path))));
+        }
         text.push_str(&format!("  use it  annotation divvy.dev/claim={}\n", entry.title()));
         claims.push(json!({
             "namespace": entry.namespace,

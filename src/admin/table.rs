@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::exit::one_line;
+
 /// Rows of cells under a head.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -19,7 +21,7 @@ impl Table {
 
     /// Adds a row.
     pub(super) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+        self.rows.push(cells.map(|cell| one_line(&cell)).into());
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use divvy_cdi::near;
+use divvy_cdi::{near, problem::quoted};
 use divvy_hook::record::Origin;
 use serde_json::json;
 
 use super::{Answer, Exit, Failure, Places, boot, fail, prepare};
 use crate::{
+    claim::is_name,
     gpu::{self, Gpus, Missing},
     journal::Entry,
     prepare::Node,
@@ -98,10 +99,18 @@ impl Unprepare {
             };
             return Ok(claims.into_iter().map(wanted).collect());
         }
-        let name = self.name.as_deref().unwrap_or_default();
-        let bare = !name.contains('/');
-        let title = if bare { format!("default/{name}") } else { name.to_owned() };
-        Ok(vec![Wanted { title, uid: None, bare }])
+        let given = self.name.as_deref().unwrap_or_default();
+        let bare = !given.contains('/');
+        let (namespace, name) = given.split_once('/').unwrap_or(("default", given));
+        if !is_name(namespace) || !is_name(name) {
+            let line = format!(
+                "{} names no claim: [namespace/]name is wanted, both of lower case letters, digits, \
+                 - and .",
+                quoted(given)
+            );
+            return Err(Failure::new("USAGE", line));
+        }
+        Ok(vec![Wanted { title: format!("{namespace}/{name}"), uid: None, bare }])
     }
 }
 

@@ -94,10 +94,16 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The whole number, at least 1, that this is.
-    pub(super) fn as_count(&self) -> Result<u32, ClaimError> {
+    /// The whole number, from 1 to `most`, that this is.
+    pub(super) fn as_count(&self, most: u32) -> Result<u32, ClaimError> {
         let count = self.node.integer().and_then(|count| u32::try_from(count).ok());
-        count.filter(|count| *count > 0).ok_or_else(|| self.mismatch("a whole number from 1"))
+        count.filter(|count| (1..=most).contains(count)).ok_or_else(|| {
+            let found = match &self.node.value {
+                Value::Number(text) => text.chars().take(40).collect(),
+                _ => self.node.what().to_owned(),
+            };
+            self.wrong(format!("must be a whole number from 1 to {most}, and is {found}"))
+        })
     }
 
     /// True for a list, mapping or text with nothing in it.

@@ -45,6 +45,8 @@ pub struct Class {
 /// configuration holds that of the classes and of the claim.
 pub(super) const MAX_ITEMS: usize = 32;
 const MAX_SUBREQUESTS: usize = 8;
+/// The most devices of a request: an allocation has no more results.
+const MAX_COUNT: u32 = 32;
 const MAX_ALLOCATED_CONFIG: usize = 2 * MAX_ITEMS;
 const MAX_CONSUMERS: usize = 256;
 /// The most objects in a `List`.
@@ -264,7 +266,7 @@ fn subrequest(field: &Field<'_>) -> Result<(String, Ask), ClaimError> {
 fn ask(field: &Field<'_>, known: &[&str]) -> Result<Ask, ClaimError> {
     field.only(known)?;
     let mode = field.text("allocationMode")?;
-    let count = field.get("count")?.map(|count| count.as_count()).transpose()?;
+    let count = field.get("count")?.map(|count| count.as_count(MAX_COUNT)).transpose()?;
     let count = match mode.as_deref() {
         None | Some("ExactCount") => Count::Exact(count.unwrap_or(1)),
         Some("All") if count.is_none() => Count::All,

@@ -3,16 +3,19 @@
 
 use super::{ClaimError, field::Field};
 
-/// A DNS subdomain, as the names of Kubernetes objects are.
+/// Whether it is a DNS subdomain, as the names of Kubernetes objects are.
+pub(crate) fn is_name(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let inner = |c: char| edge(Some(c)) || c == '-' || c == '.';
+    text.len() <= 253
+        && text.chars().all(inner)
+        && text.split('.').all(|label| edge(label.chars().next()) && edge(label.chars().last()))
+}
+
 pub(super) fn named(metadata: &Field<'_>, key: &str) -> Result<String, ClaimError> {
     let field = metadata.need(key)?;
     let text = field.as_text()?;
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let inner = |c: char| edge(Some(c)) || c == '-' || c == '.';
-    let ok = text.len() <= 253
-        && text.chars().all(inner)
-        && text.split('.').all(|label| edge(label.chars().next()) && edge(label.chars().last()));
-    if ok {
+    if is_name(text) {
         return Ok(text.to_owned());
     }
     Err(field.wrong("must be a DNS name: at most 253 lower case letters, digits, - and ."))

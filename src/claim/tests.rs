@@ -182,8 +182,16 @@ fn claims_that_are_wrong_say_where() {
             "exactly one of exactly, firstAvailable",
         ),
         ("- name: any", "- name: gpu", "request gpu is there twice"),
-        ("deviceClassName: gpu.divvy.dev", "count: 0", "count: must be a whole number from 1"),
-        ("exactly: {", "exactly: {count: 1.5, ", "count: must be a whole number from 1"),
+        (
+            "deviceClassName: gpu.divvy.dev",
+            "count: 0",
+            "must be a whole number from 1 to 32, and is 0",
+        ),
+        ("exactly: {", "exactly: {count: 1.5, ", "a whole number from 1 to 32, and is 1.5"),
+        ("exactly: {", "exactly: {count: -1, ", "a whole number from 1 to 32, and is -1"),
+        ("exactly: {", "exactly: {count: 33, ", "a whole number from 1 to 32, and is 33"),
+        ("exactly: {", "exactly: {count: 9223372036854775807, ", "and is 9223372036854775807"),
+        ("exactly: {", "exactly: {count: x, ", "a whole number from 1 to 32, and is a text"),
         ("exactly: {", "exactly: {allocationMode: Some, ", "ExactCount, All"),
         ("requests:\n", "requests: 3\n    constraints:\n", "spec.devices.requests: must be a list"),
     ] {

@@ -80,3 +80,24 @@ fn common_mistakes_are_called_what_they_are() {
         assert!(out.contains(says), "{out}");
     }
 }
+
+#[test]
+fn what_cannot_be_read_ends_as_it_does_elsewhere() {
+    let world = World::new();
+    assert_eq!(world.divvy(&["lint", "none.yaml"]).code, Some(1));
+    assert_eq!(world.divvy(&["prepare", "-f", "none.yaml"]).code, Some(1));
+    world.write("bad.json", "{bad");
+    assert_eq!(world.divvy(&["lint", "none.yaml", "bad.json"]).code, Some(4));
+}
+
+#[test]
+fn a_name_begins_no_line_of_its_own() {
+    let world = World::new();
+    world.write("specs/a\nb.json", "{bad");
+    world.write("specs/c\n0 errors.yaml", GOOD);
+    let ended = world.divvy(&["lint", "specs"]);
+    assert!(ended.out.contains("specs/a\\nb.json:1:"), "{ended:?}");
+    assert!(ended.out.contains("specs/c\\n0 errors.yaml: valid"), "{ended:?}");
+    let devices = world.divvy(&["devices", "--spec-dir", "specs"]);
+    assert!(devices.ok().contains("specs/c\\n0 errors.yaml\n"), "{devices:?}");
+}
