@@ -108,7 +108,12 @@ impl Allowed {
 
 /// A type (`a` is any), major and minor (`None` is any).
 fn key(kind: &str, major: Option<i64>, minor: Option<i64>) -> String {
-    format!("{kind} {major:?} {minor:?}")
+    let mut key = kind.to_owned();
+    for number in [major, minor] {
+        key.push(' ');
+        key.push_str(&number.map_or_else(|| "*".to_owned(), |number| number.to_string()));
+    }
+    key
 }
 
 fn bits(access: &str) -> u8 {

@@ -64,5 +64,5 @@ pub(super) fn apply<'a>(draft: &mut Draft<'_, 'a>, resolution: &'a Resolution) {
 
 /// The name of a variable. An entry without `=` is all name, as in Go.
 fn key(text: &str) -> &str {
-    text.split_once('=').map_or(text, |(key, _)| key)
+    memchr::memchr(b'=', text.as_bytes()).and_then(|end| text.get(..end)).unwrap_or(text)
 }

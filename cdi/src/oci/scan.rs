@@ -304,7 +304,7 @@ impl<'a> Scanner<'a> {
 
 /// How many bytes from the start need no look inside a string: no quote, backslash or control
 /// character. Eight at a time, since most of a config is strings.
-fn plain(bytes: &[u8]) -> usize {
+pub(super) fn plain(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xFF;
     const HIGH: u64 = ONES << 7;
     let (words, tail) = bytes.as_chunks::<8>();

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::scan;
+
 /// The string that the literal `raw` (with its quotes, already found to be valid) stands for. A
 /// lone surrogate becomes U+FFFD, as in Go.
 pub(crate) fn decode(raw: &str) -> Cow<'_, str> {
@@ -64,9 +66,8 @@ fn hex(text: &str) -> (u32, &str) {
 pub(crate) fn push_string(out: &mut String, text: &str) {
     out.push('"');
     let mut rest = text;
-    while let Some(at) = rest.bytes().position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\')
-    {
-        let (plain, tail) = rest.split_at(at);
+    loop {
+        let (plain, tail) = rest.split_at(scan::plain(rest.as_bytes()));
         out.push_str(plain);
         let mut chars = tail.chars();
         match chars.next() {
@@ -82,10 +83,9 @@ pub(crate) fn push_string(out: &mut String, text: &str) {
                 out.push(digit(code >> 4));
                 out.push(digit(code));
             }
-            None => {}
+            None => break,
         }
         rest = chars.as_str();
     }
-    out.push_str(rest);
     out.push('"');
 }
