@@ -116,35 +116,35 @@ unsafe impl GlobalAlloc for Bump {
 // === impl Turn ===
 
 impl Turn<'_> {
-    fn regions(&self) -> [&Region; 2] {
-        [&self.0.spare, &self.0.chunk]
-    }
-
     fn carve(&self, layout: Layout) -> *mut u8 {
-        let carved = || self.regions().into_iter().find_map(|region| region.carve(layout));
-        match carved() {
+        let Bump { chunk, spare, .. } = self.0;
+        match spare.carve(layout).or_else(|| chunk.carve(layout)) {
             Some(block) => block,
             // A fresh chunk starts on a page; larger alignments got their room.
-            None if self.map(layout) => self.0.chunk.carve(layout).unwrap_or(ptr::null_mut()),
+            None if self.map(layout) => chunk.carve(layout).unwrap_or(ptr::null_mut()),
             None => ptr::null_mut(),
         }
     }
 
     fn grow(&self, block: *mut u8, from: usize, to: usize) -> bool {
-        self.regions().into_iter().any(|region| {
+        let grow = |region: &Region| {
             let is_last = region.is_behind(block, from) && to - from <= region.left();
             if is_last {
                 region.set(block.wrapping_add(to), region.left() - (to - from));
             }
             is_last
-        })
+        };
+        grow(&self.0.chunk) || grow(&self.0.spare)
     }
 
     fn take_back(&self, block: *mut u8, size: usize) {
-        if let Some(region) = self.regions().into_iter().find(|r| r.is_behind(block, size)) {
-            region.set(block, region.left() + size);
-        } else if size >= REUSED && size > self.0.spare.left() {
-            self.0.spare.set(block, size);
+        let Bump { chunk, spare, .. } = self.0;
+        if chunk.is_behind(block, size) {
+            chunk.set(block, chunk.left() + size);
+        } else if spare.is_behind(block, size) {
+            spare.set(block, spare.left() + size);
+        } else if size >= REUSED && size > spare.left() {
+            spare.set(block, size);
         }
     }
 
