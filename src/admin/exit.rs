@@ -60,6 +60,11 @@ const TABLE: &[(&str, Exit, &str)] = &[
     ("GPUS-INVALID", Exit::Invalid, ""),
     ("USAGE", Exit::Usage, ""),
     ("NO-GPUS", Exit::Usage, "name a simulated node: --gpus sim:FILE"),
+    (
+        "GPUS-MISSING",
+        Exit::Failed,
+        "bring them back to where they were, then `divvy unprepare` it again",
+    ),
     ("NO-DEVICE", Exit::Failed, "`divvy devices --gpus …` shows what the node has"),
     (
         "OVERLAP",

@@ -117,6 +117,17 @@ pub enum PrepareError {
         /// What could not be undone.
         left: Vec<Undone>,
     },
+    /// Its GPUs cannot be reached; all else of it is ended.
+    #[error(
+        "claim {claim}: no container gets it any more, but its GPUs still hold what it was given"
+    )]
+    GpusMissing {
+        /// The claim.
+        claim: String,
+        /// Why.
+        #[source]
+        source: Box<StepError>,
+    },
     /// Ending it left something.
     #[error("claim {claim} could not be ended")]
     Left {
@@ -315,11 +326,16 @@ impl Node<'_> {
     }
 
     fn end(&self, held: &Lock, entry: &Entry) -> Result<(), PrepareError> {
-        let left = self.undo(held, entry);
-        match left.is_empty() {
-            true => Ok(()),
-            false => Err(PrepareError::Left { claim: entry.title(), left }),
+        let (claim, mut left) = (entry.title(), self.undo(held, entry));
+        let missing =
+            |left: &Undone| matches!(left.error, StepError::Gpu(GpuError::Missing { .. }));
+        if !left.iter().all(missing) {
+            return Err(PrepareError::Left { claim, left });
         }
+        // One reason for all of it, and one thing to do.
+        left.pop().map_or(Ok(()), |Undone { error, .. }| {
+            Err(PrepareError::GpusMissing { claim, source: Box::new(error) })
+        })
     }
 }
 
@@ -356,6 +372,7 @@ impl PrepareError {
             Self::Reserved { .. } => "CLAIM-UNSUPPORTED",
             Self::Changed { .. } | Self::NameTaken { .. } => "CLAIM-PREPARED",
             Self::Step { source, .. } => source.code(),
+            Self::GpusMissing { .. } => "GPUS-MISSING",
             Self::Left { left, .. } => left.first().map_or("UNPREPARE", |left| left.error.code()),
         }
     }

@@ -53,8 +53,13 @@ fn where_the_gpus_are_gone_the_rest_is_ended_and_the_entry_stays() {
     let world = prepared();
     fs::rename(world.path("node.toml"), world.path("away")).unwrap();
     let ended = world.divvy(&["unprepare", "a"]);
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.err.contains("cannot be reached"), "{ended:?}");
+    ended.failed(1, "GPUS-MISSING", "node.toml: no such file");
+    assert!(
+        ended.err.contains("its GPUs still hold what it was given: the GPUs sim:/"),
+        "{ended:?}"
+    );
+    assert!(ended.err.contains("\n  help: bring them back"), "{ended:?}");
+    assert_eq!(ended.err.lines().count(), 2, "{ended:?}");
     assert_eq!(fs::read_dir(world.path("cdi")).unwrap().count(), 1, "only b's spec is left");
     fs::rename(world.path("away"), world.path("node.toml")).unwrap();
     world.divvy(&["unprepare", "a"]).ok();
