@@ -114,7 +114,7 @@ fn mounts() -> Tree {
             crate::workload::POD
         );
         mounts.push(mount(
-            &format!("/work/volumes/data-{i:02}"),
+            &format!("/data/volumes/data-{i:02}"),
             "bind",
             &source,
             &["rbind", "rprivate", "rw"],
