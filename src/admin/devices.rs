@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Exit, Failure, Places, exit::one_line, shown, table::Table};
 use crate::{
-    gpu::{Device, Gpu, Inventory, Mig, Partition},
+    gpu::{Device, Gpu, Gpus, Interval, Inventory, Mig, Partition},
     journal::Entry,
     plan::{Held, Target},
 };
@@ -42,12 +42,13 @@ impl Devices {
     pub(super) fn run(&self, places: &Places) -> Result<Answer, Failure> {
         let (mut text, mut json) = (String::new(), json!({}));
         if places.gpus.is_some() {
-            let inventory =
-                places.gpus()?.inventory().map_err(|error| Failure::of(error.code(), &error))?;
+            let gpus = places.gpus()?;
+            let inventory = gpus.inventory().map_err(|error| Failure::of(error.code(), &error))?;
+            let slices = time_slices(gpus.as_ref(), &inventory);
             let held = held(places)?;
-            text.push_str(&node(&inventory, &held));
+            text.push_str(&node(&inventory, &slices, &held));
             text.push('\n');
-            set(&mut json, "node", node_json(&inventory, &held));
+            set(&mut json, "node", node_json(&inventory, &slices, &held));
         }
         let registry = Registry::scan(&self.dirs(places)?, &Trust::of_process());
         text.push_str(&cdi(&registry));
@@ -83,31 +84,50 @@ fn held(places: &Places) -> Result<Vec<Held>, Failure> {
     Ok(held)
 }
 
-fn node(inventory: &Inventory, held: &[Held]) -> String {
+/// The time slices of the GPUs that have one, in their order.
+fn time_slices(gpus: &dyn Gpus, inventory: &Inventory) -> Vec<Option<Interval>> {
+    let time_slice = |gpu: &Gpu| match gpu.mig {
+        Mig::On(_) => None,
+        Mig::Off | Mig::Unsupported => gpus.time_slice(&gpu.uuid).ok(),
+    };
+    inventory.gpus.iter().map(time_slice).collect()
+}
+
+fn node(inventory: &Inventory, slices: &[Option<Interval>], held: &[Held]) -> String {
     let driver = &inventory.driver;
     let mut text = format!("Node {}, driver {} {}\n", inventory.node, driver.name, driver.version);
     let mut table = Table::new(2, &["DEVICE", "WHAT", "MEMORY", "TIME SLICE", "CLAIM"]);
-    for gpu in &inventory.gpus {
+    for (gpu, slice) in inventory.gpus.iter().zip(slices) {
         let name = Device::Gpu(gpu).name().to_string();
         let claim = holder(&Target::Gpu { gpu: gpu.uuid.clone() }, held);
-        let (what, slice, claim) = match &gpu.mig {
-            Mig::On(_) => (format!("{}, MIG", gpu.model.product), String::new(), String::new()),
+        let (what, claim) = match &gpu.mig {
+            Mig::On(_) => (format!("{}, MIG", gpu.product), String::new()),
             Mig::Off | Mig::Unsupported => {
-                let claim = claim.unwrap_or_else(|| "-".to_owned());
-                (gpu.model.product.to_owned(), gpu.time_slice.to_string(), claim)
+                (gpu.product.clone(), claim.unwrap_or_else(|| "-".to_owned()))
             }
         };
-        table.row([name, what, gib(gpu.model.memory), slice, claim]);
+        let slice = slice.map(|slice| slice.to_string()).unwrap_or_default();
+        table.row([name, what, gib(gpu.memory >> 20), slice, claim]);
         for partition in gpu.partitions() {
             let name = format!("  {}", partition_name(gpu, partition));
-            let memory = gpu.model.profile(&partition.profile).map(|profile| gib(profile.memory));
+            let memory = gpu.profile(&partition.profile).map(|profile| gib(profile.memory));
             let claim = partition_holder(gpu, partition, held);
             let claim = claim.unwrap_or_else(|| "none: divvy did not make it".to_owned());
             let what = partition.profile.clone();
             table.row([name, what, memory.unwrap_or_default(), String::new(), claim]);
         }
+        for instance in &gpu.instances {
+            let what = format!("{}, GPU instance {}", instance.profile, instance.id);
+            let memory = gpu.profile(&instance.profile).map(|profile| gib(profile.memory));
+            let claim = "none: divvy did not make it".to_owned();
+            let name = format!("    at {}", instance.placement);
+            table.row([name, what, memory.unwrap_or_default(), String::new(), claim]);
+        }
     }
     text.push_str(&table.to_string());
+    for fault in &inventory.faults {
+        text.push_str(&format!("  {fault}\n"));
+    }
     for gpu in &inventory.gpus {
         let room = room(gpu);
         if !room.is_empty() {
@@ -120,7 +140,7 @@ fn node(inventory: &Inventory, held: &[Held]) -> String {
     text
 }
 
-fn node_json(inventory: &Inventory, held: &[Held]) -> Value {
+fn node_json(inventory: &Inventory, slices: &[Option<Interval>], held: &[Held]) -> Value {
     let partition = |gpu: &Gpu, partition: &Partition| {
         json!({
             "device": partition_name(gpu, partition),
@@ -130,7 +150,7 @@ fn node_json(inventory: &Inventory, held: &[Held]) -> Value {
             "claim": partition_holder(gpu, partition, held),
         })
     };
-    let gpu = |gpu: &Gpu| {
+    let gpu = |(gpu, slice): (&Gpu, &Option<Interval>)| {
         let room = room(gpu);
         let room: serde_json::Map<String, Value> =
             room.into_iter().map(|(name, count)| (name.to_owned(), json!(count))).collect();
@@ -138,10 +158,10 @@ fn node_json(inventory: &Inventory, held: &[Held]) -> Value {
             "device": Device::Gpu(gpu).name().to_string(),
             "uuid": gpu.uuid,
             "pci": gpu.pci.to_string(),
-            "product": gpu.model.product,
-            "memoryMiB": gpu.model.memory,
+            "product": gpu.product,
+            "memoryMiB": gpu.memory >> 20,
             "mig": matches!(gpu.mig, Mig::On(_)),
-            "timeSlice": gpu.time_slice,
+            "timeSlice": slice,
             "claim": holder(&Target::Gpu { gpu: gpu.uuid.clone() }, held),
             "partitions": gpu.partitions().iter().map(|p| partition(gpu, p)).collect::<Vec<_>>(),
             "room": room,
@@ -150,25 +170,26 @@ fn node_json(inventory: &Inventory, held: &[Held]) -> Value {
     json!({
         "name": inventory.node,
         "driver": { "name": inventory.driver.name, "version": inventory.driver.version },
-        "gpus": inventory.gpus.iter().map(gpu).collect::<Vec<_>>(),
+        "faults": inventory.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "gpus": inventory.gpus.iter().zip(slices).map(gpu).collect::<Vec<_>>(),
     })
 }
 
 /// How many more partitions of each profile fit, each taken alone.
-fn room(gpu: &Gpu) -> Vec<(&'static str, usize)> {
+fn room(gpu: &Gpu) -> Vec<(&str, usize)> {
     if !matches!(gpu.mig, Mig::On(_)) {
         return Vec::new();
     }
-    let count = |profile: &'static crate::gpu::Profile| {
+    let counts = gpu.profiles.iter().map(|profile| {
         let free = profile.placements().filter(|place| gpu.in_the_way(profile, *place).is_none());
-        let media = crate::gpu::model::has_media_extensions(profile.name);
-        (profile.name, free.count().min(if media { 1 } else { usize::MAX }))
-    };
-    gpu.model.profiles.iter().map(count).filter(|(_, count)| *count > 0).collect()
+        let media = crate::gpu::model::has_media_extensions(&profile.name);
+        (profile.name.as_ref(), free.count().min(if media { 1 } else { usize::MAX }))
+    });
+    counts.filter(|(_, count)| *count > 0).collect()
 }
 
 fn partition_name(gpu: &Gpu, partition: &Partition) -> String {
-    let profile = gpu.model.profile(&partition.profile);
+    let profile = gpu.profile(&partition.profile);
     let placement = partition.placement;
     let known = profile.map(|profile| Device::Partition { gpu, profile, placement }.name());
     known.map_or_else(|| partition.uuid.clone(), |name| name.to_string())

@@ -15,7 +15,7 @@ pub enum Device<'a> {
         /// The GPU.
         gpu: &'a Gpu,
         /// The profile.
-        profile: &'static Profile,
+        profile: &'a Profile,
         /// Where.
         placement: Placement,
     },
@@ -79,7 +79,7 @@ impl<'a> Device<'a> {
             Self::Gpu(_) => DeviceName::Gpu { pci },
             Self::Partition { profile, placement, .. } => DeviceName::Partition {
                 pci,
-                profile: DeviceName::label(profile.name),
+                profile: DeviceName::label(&profile.name),
                 start: placement.start,
             },
         }
@@ -93,9 +93,9 @@ impl<'a> Device<'a> {
             (Attribute::Type, Self::Partition { .. }) => Some("mig"),
             (Attribute::Uuid, Self::Gpu(_)) => Some(&gpu.uuid),
             (Attribute::ParentUuid, Self::Partition { .. }) => Some(&gpu.uuid),
-            (Attribute::ProductName, _) => Some(gpu.model.product),
-            (Attribute::Architecture, _) => Some(gpu.model.architecture),
-            (Attribute::Profile, Self::Partition { profile, .. }) => Some(profile.name),
+            (Attribute::ProductName, _) => Some(&gpu.product),
+            (Attribute::Architecture, _) => Some(&gpu.architecture),
+            (Attribute::Profile, Self::Partition { profile, .. }) => Some(&profile.name),
             (Attribute::Uuid, Self::Partition { .. })
             | (Attribute::ParentUuid | Attribute::Profile, Self::Gpu(_)) => None,
         }

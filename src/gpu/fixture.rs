@@ -1,6 +1,6 @@
 //! A node for unit tests: an H100 given whole, another in MIG mode.
 
-use super::{Driver, Gpu, Interval, Inventory, Mig, Model, Partition, PciAddress, Placement};
+use super::{Driver, Gpu, Inventory, Mig, Model, Partition, PciAddress, Placement};
 
 /// The two GPUs of the node `n`; `there` exists on the second.
 pub(crate) fn node(there: &[(&str, u8)]) -> Inventory {
@@ -12,18 +12,15 @@ pub(crate) fn node(there: &[(&str, u8)]) -> Inventory {
         gpu_instance: index,
         compute_instance: 0,
     };
-    let gpu = |minor: u32, bus: u8, mig: Mig| Gpu {
-        uuid: format!("GPU-{minor}"),
-        pci: PciAddress { domain: 0, bus, device: 0, function: 0 },
-        minor,
-        model,
-        mig,
-        time_slice: Interval::Default,
+    let gpu = |minor: u32, bus: u8, mig: Mig| {
+        let pci = PciAddress { domain: 0, bus, device: 0, function: 0 };
+        Gpu { mig, ..Gpu::of_model(model, format!("GPU-{minor}"), pci, minor) }
     };
     let partitions = (1u32..).zip(there).map(partition).collect();
     Inventory {
         node: "n".to_owned(),
-        driver: Driver { name: "sim".to_owned(), version: "1".to_owned() },
+        driver: Driver { name: "sim".to_owned(), version: "1".to_owned(), cuda: (13, 0) },
         gpus: vec![gpu(0, 0x1b, Mig::Off), gpu(1, 0x43, Mig::On(partitions))],
+        faults: Vec::new(),
     }
 }

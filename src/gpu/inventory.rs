@@ -1,8 +1,11 @@
 //! An inventory is what a node has at one moment: its driver, its GPUs, their partitions.
 
-use std::{fmt, str::FromStr};
+use std::borrow::Cow;
 
-use super::{Device, DeviceName, Interval, Model, Placement, model::has_media_extensions};
+use super::{
+    Addressing, ComputeMode, Device, DeviceName, Fabric, Fault, Model, NvLink, PciAddress,
+    Placement, Profile, model::has_media_extensions,
+};
 
 /// A node's GPUs, by PCI address.
 #[derive(Debug, Clone)]
@@ -13,6 +16,8 @@ pub struct Inventory {
     pub driver: Driver,
     /// The GPUs, by PCI address.
     pub gpus: Vec<Gpu>,
+    /// GPUs that are there and do not answer, by PCI address: none of them can be given.
+    pub faults: Vec<Fault>,
 }
 
 /// The driver that the GPUs run on.
@@ -22,6 +27,8 @@ pub struct Driver {
     pub name: String,
     /// `580.65.06`
     pub version: String,
+    /// The newest CUDA that it runs: major, minor.
+    pub cuda: (u32, u32),
 }
 
 /// One GPU.
@@ -33,12 +40,36 @@ pub struct Gpu {
     pub pci: PciAddress,
     /// The number in `/dev/nvidia<minor>`; changes between boots, so nothing is named by it.
     pub minor: u32,
-    /// The product.
-    pub model: &'static Model,
+    /// NVML's product name.
+    pub product: String,
+    /// NVML's brand: `Nvidia`, `Tesla`, `GeForce`.
+    pub brand: String,
+    /// NVML's architecture: `Hopper`.
+    pub architecture: String,
+    /// CUDA compute capability: major, minor.
+    pub compute: (u32, u32),
+    /// Bytes.
+    pub memory: u64,
+    /// The NUMA node that it is near to, where the machine has more than one.
+    pub numa: Option<u32>,
+    /// The PCIe root that it hangs from, as sysfs names it: `pci0000:15`.
+    pub pcie_root: Option<String>,
+    /// How it shares addresses with the CPU, where the driver says so.
+    pub addressing: Option<Addressing>,
+    /// The NVLinks that are up.
+    pub nvlinks: Vec<NvLink>,
+    /// Its place in an NVLink fabric.
+    pub fabric: Fabric,
     /// Whether it gives partitions, and those that exist.
     pub mig: Mig,
-    /// How it shares time between processes.
-    pub time_slice: Interval,
+    /// The MIG mode after the next reset: another than now where a change waits for one.
+    pub mig_pending: bool,
+    /// Its MIG profiles, smallest first; none where the product has no MIG.
+    pub profiles: Cow<'static, [Profile]>,
+    /// GPU instances that are no partitions.
+    pub instances: Vec<GpuInstance>,
+    /// Which processes it lets in.
+    pub compute_mode: ComputeMode,
 }
 
 /// A GPU's MIG mode.
@@ -68,17 +99,27 @@ pub struct Partition {
     pub compute_instance: u32,
 }
 
-/// `dddd:bb:dd.f`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PciAddress {
-    /// Domain; beyond 16 bits behind some bridges.
-    pub domain: u32,
-    /// Bus.
-    pub bus: u8,
-    /// Device, 0 to 31.
-    pub device: u8,
-    /// Function, 0 to 7.
-    pub function: u8,
+/// A GPU instance that is no partition, and takes the room of one: it has no compute instance, as
+/// a crash between making the two leaves it, or it is shared by several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuInstance {
+    /// Its id; reused after the instance is gone.
+    pub id: u32,
+    /// Profile, by name.
+    pub profile: String,
+    /// Where.
+    pub placement: Placement,
+    /// UUIDs of the MIG devices that its compute instances are.
+    pub devices: Vec<String>,
+}
+
+/// What takes a place on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occupant<'a> {
+    /// A partition.
+    Partition(&'a Partition),
+    /// A GPU instance that is none.
+    Instance(&'a GpuInstance),
 }
 
 // === impl Inventory ===
@@ -94,7 +135,7 @@ impl Inventory {
     pub fn devices(&self) -> impl Iterator<Item = Device<'_>> {
         self.gpus.iter().flat_map(|gpu| {
             let whole = (!matches!(gpu.mig, Mig::On(_))).then_some(Device::Gpu(gpu));
-            let profiles = if whole.is_some() { &[] } else { gpu.model.profiles };
+            let profiles = if whole.is_some() { &[] } else { gpu.profiles.as_ref() };
             let parts = profiles.iter().flat_map(move |profile| {
                 profile.placements().map(move |placement| Device::Partition {
                     gpu,
@@ -113,7 +154,7 @@ impl Inventory {
             DeviceName::Gpu { .. } => Some(Device::Gpu(gpu)),
             DeviceName::Partition { profile, start, .. } => {
                 let profile =
-                    gpu.model.profiles.iter().find(|p| DeviceName::label(p.name) == *profile)?;
+                    gpu.profiles.iter().find(|p| DeviceName::label(&p.name) == *profile)?;
                 let placement = profile.placements().find(|place| place.start == *start)?;
                 Some(Device::Partition { gpu, profile, placement })
             }
@@ -124,6 +165,35 @@ impl Inventory {
 // === impl Gpu ===
 
 impl Gpu {
+    /// A GPU of this model as it comes out of the box: on its own, undivided.
+    pub fn of_model(model: &'static Model, uuid: String, pci: PciAddress, minor: u32) -> Self {
+        Self {
+            uuid,
+            pci,
+            minor,
+            product: model.product.to_owned(),
+            brand: model.brand.to_owned(),
+            architecture: model.architecture.to_owned(),
+            compute: model.compute,
+            memory: model.memory << 20,
+            numa: None,
+            pcie_root: None,
+            addressing: None,
+            nvlinks: Vec::new(),
+            fabric: Fabric::None,
+            mig: if model.profiles.is_empty() { Mig::Unsupported } else { Mig::Off },
+            mig_pending: false,
+            profiles: Cow::Borrowed(model.profiles),
+            instances: Vec::new(),
+            compute_mode: ComputeMode::Default,
+        }
+    }
+
+    /// The profile with this name.
+    pub fn profile(&self, name: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| profile.name == name)
+    }
+
     /// The partitions that exist.
     pub fn partitions(&self) -> &[Partition] {
         match &self.mig {
@@ -133,41 +203,52 @@ impl Gpu {
     }
 
     /// What stands in the way of a new partition, if anything does: MIG's placement rules.
-    pub fn in_the_way(&self, profile: &super::Profile, place: Placement) -> Option<&Partition> {
-        self.partitions().iter().find(|there| {
-            there.placement.overlaps(place)
-                || (has_media_extensions(profile.name) && has_media_extensions(&there.profile))
+    pub fn in_the_way(&self, profile: &Profile, place: Placement) -> Option<Occupant<'_>> {
+        let partitions = self.partitions().iter().map(Occupant::Partition);
+        let mut all = partitions.chain(self.instances.iter().map(Occupant::Instance));
+        all.find(|there| {
+            there.placement().overlaps(place)
+                || (has_media_extensions(&profile.name) && has_media_extensions(there.profile()))
         })
     }
 }
 
-// === impl PciAddress ===
+// === impl Occupant ===
 
-impl fmt::Display for PciAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { domain, bus, device, function } = self;
-        write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function}")
+impl Occupant<'_> {
+    fn profile(&self) -> &str {
+        match self {
+            Self::Partition(partition) => &partition.profile,
+            Self::Instance(instance) => &instance.profile,
+        }
+    }
+
+    fn placement(&self) -> Placement {
+        match self {
+            Self::Partition(partition) => partition.placement,
+            Self::Instance(instance) => instance.placement,
+        }
     }
 }
 
-impl FromStr for PciAddress {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let hex = |part: &str| u32::from_str_radix(part, 16).ok();
-        let parse = || {
-            let (domain, rest) = text.split_once(':')?;
-            let (bus, rest) = rest.split_once(':')?;
-            let (device, function) = rest.split_once('.')?;
-            let address = Self {
-                domain: hex(domain)?,
-                bus: u8::try_from(hex(bus)?).ok()?,
-                device: u8::try_from(hex(device)?).ok().filter(|&device| device < 32)?,
-                function: u8::try_from(hex(function)?).ok().filter(|&function| function < 8)?,
-            };
-            // One address has one spelling.
-            (address.to_string() == text).then_some(address)
-        };
-        parse().ok_or(())
+impl std::fmt::Display for Occupant<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (profile, placement) = (self.profile(), self.placement());
+        match self {
+            Self::Partition(Partition { uuid, .. }) => {
+                write!(f, "partition {profile} at {placement} ({uuid})")
+            }
+            Self::Instance(GpuInstance { id, devices, .. }) => match devices.as_slice() {
+                [] => write!(
+                    f,
+                    "GPU instance {id}, {profile} at {placement}, which has no compute instance"
+                ),
+                devices => write!(
+                    f,
+                    "GPU instance {id}, {profile} at {placement}, which is {}",
+                    devices.join(" and ")
+                ),
+            },
+        }
     }
 }

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::{Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, Placement};
+use super::{
+    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, Placement,
+};
 
 /// GPUs that cannot be reached.
 #[derive(Debug)]
@@ -43,7 +45,15 @@ impl Gpus for Missing {
         self.error()
     }
 
+    fn time_slice(&self, _: &str) -> Result<Interval, GpuError> {
+        self.error()
+    }
+
     fn set_time_slice(&self, _: &str, _: Interval) -> Result<(), GpuError> {
+        self.error()
+    }
+
+    fn set_compute_mode(&self, _: &str, _: ComputeMode) -> Result<(), GpuError> {
         self.error()
     }
 

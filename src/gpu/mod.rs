@@ -9,6 +9,8 @@ pub(crate) mod fixture;
 mod inventory;
 mod missing;
 pub mod model;
+mod pci;
+mod property;
 pub mod sim;
 
 use std::{fmt, path::PathBuf, sync::Arc};
@@ -16,15 +18,17 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 pub use device::{Attribute, Device, DeviceName};
-pub use inventory::{Driver, Gpu, Inventory, Mig, Partition, PciAddress};
+pub use inventory::{Driver, Gpu, GpuInstance, Inventory, Mig, Occupant, Partition};
 pub use missing::Missing;
-pub use model::{Model, Placement, Profile};
+pub use model::{Engines, Model, Placement, Profile};
+pub use pci::PciAddress;
+pub use property::{Addressing, ComputeMode, Fabric, Fault, FaultKind, NvLink, NvLinkPeer};
 
 use divvy_cdi::file::FileError;
 
 /// The GPUs of one node. Every call may change the machine for all its users, and only
-/// [`crate::prepare`] makes those that do.
-pub trait Gpus: fmt::Debug {
+/// [`crate::prepare`] makes those that do. Any thread may call it; no GPU waits for another.
+pub trait Gpus: fmt::Debug + Send + Sync {
     /// How a later process finds this backend again: the value of `--gpus`.
     fn address(&self) -> &str;
 
@@ -44,8 +48,15 @@ pub trait Gpus: fmt::Debug {
     /// noting it) profile and place decide.
     fn destroy_partition(&self, made: &MadePartition) -> Result<(), GpuError>;
 
+    /// How long a process runs before the next one's turn. No part of the inventory, as asking
+    /// costs a process on real GPUs; one that cannot be time-sliced says so here.
+    fn time_slice(&self, gpu: &str) -> Result<Interval, GpuError>;
+
     /// Sets how long a process runs before the next one's turn, for the whole GPU.
     fn set_time_slice(&self, gpu: &str, interval: Interval) -> Result<(), GpuError>;
+
+    /// Sets which processes a GPU lets in.
+    fn set_compute_mode(&self, gpu: &str, mode: ComputeMode) -> Result<(), GpuError>;
 
     /// What a container needs to use this GPU (`partition`: this part of it) alone.
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError>;

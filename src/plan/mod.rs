@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     claim::{Allocation, Claim, Given, Sharing},
-    gpu::{Device, DeviceName, Gpu, Interval, Inventory, MadePartition, Mig, Placement},
+    gpu::{Device, DeviceName, Interval, Inventory, MadePartition, Mig, Placement},
 };
 
 pub use overlap::{Held, obstacle};
@@ -72,7 +72,7 @@ pub enum Step {
         gpu: String,
         /// What it is set to.
         interval: Interval,
-        /// What it was.
+        /// What it was: looked up when it is about to be set.
         before: Interval,
     },
 }
@@ -195,7 +195,7 @@ pub fn plan(
                 None => {}
             }
         }
-        plan.steps.extend(step(&planned, &device));
+        plan.steps.extend(step(&planned));
         plan.devices.push(planned);
     }
     Ok(plan)
@@ -263,12 +263,12 @@ fn may_share(one: &Planned, other: &Planned) -> bool {
         && matches!(one.sharing, Sharing::TimeSlicing(_))
 }
 
-fn step(planned: &Planned, device: &Device<'_>) -> Option<Step> {
+fn step(planned: &Planned) -> Option<Step> {
     if planned.admin {
         return None;
     }
-    match (&planned.target, planned.sharing, device.gpu()) {
-        (Target::Partition { gpu, profile, placement }, _, _) => {
+    match (&planned.target, planned.sharing) {
+        (Target::Partition { gpu, profile, placement }, _) => {
             Some(Step::Partition(MadePartition {
                 gpu: gpu.clone(),
                 profile: profile.clone(),
@@ -276,10 +276,10 @@ fn step(planned: &Planned, device: &Device<'_>) -> Option<Step> {
                 uuid: None,
             }))
         }
-        (Target::Gpu { gpu }, Sharing::TimeSlicing(interval), Gpu { time_slice, .. }) => {
-            Some(Step::TimeSlice { gpu: gpu.clone(), interval, before: *time_slice })
+        (Target::Gpu { gpu }, Sharing::TimeSlicing(interval)) => {
+            Some(Step::TimeSlice { gpu: gpu.clone(), interval, before: Interval::Default })
         }
-        (Target::Gpu { .. }, Sharing::Exclusive, _) => None,
+        (Target::Gpu { .. }, Sharing::Exclusive) => None,
     }
 }
 
@@ -291,9 +291,11 @@ impl Target {
         let gpu = device.gpu().uuid.clone();
         match device {
             Device::Gpu(_) => Self::Gpu { gpu },
-            Device::Partition { profile, placement, .. } => {
-                Self::Partition { gpu, profile: profile.name.to_owned(), placement: *placement }
-            }
+            Device::Partition { profile, placement, .. } => Self::Partition {
+                gpu,
+                profile: profile.name.clone().into_owned(),
+                placement: *placement,
+            },
         }
     }
 

@@ -27,10 +27,7 @@ pub fn obstacle(device: &Device<'_>, held: &[Held]) -> Option<String> {
     match device {
         Device::Partition { gpu, profile, placement } => {
             let there = gpu.in_the_way(profile, *placement)?;
-            Some(format!(
-                "is blocked by partition {} at {} ({}), which divvy did not make",
-                there.profile, there.placement, there.uuid
-            ))
+            Some(format!("is blocked by {there}, which divvy did not make"))
         }
         Device::Gpu(_) => None,
     }

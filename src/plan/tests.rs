@@ -75,11 +75,11 @@ fn the_last_configuration_that_names_the_request_counts() {
 }
 
 #[test]
-fn a_time_slice_step_knows_how_it_was() {
+fn a_time_sliced_gpu_needs_one_step() {
     let config = vec![configured(&[], Sharing::TimeSlicing(Interval::Short))];
     let plan = planned(vec![given("a", WHOLE)], config, &[], &[]).unwrap();
-    let [Step::TimeSlice { interval, before, .. }] = plan.steps.as_slice() else { panic!() };
-    assert_eq!((*interval, *before), (Interval::Short, Interval::Default));
+    let [Step::TimeSlice { interval, .. }] = plan.steps.as_slice() else { panic!() };
+    assert_eq!(*interval, Interval::Short);
 }
 
 #[test]

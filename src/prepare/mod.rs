@@ -287,13 +287,14 @@ impl Node<'_> {
         file::check_dir(&cdi_dir, &trust)?;
         file::check_dir(&run_dir, &trust)?;
         let inventory = self.gpus.inventory()?;
-        let plan = match &claim.allocation {
+        let mut plan = match &claim.allocation {
             Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,
             None => {
                 let allocation = allocate::allocate(claim, classes, &inventory, others)?;
                 plan::plan(claim, &allocation, &inventory, others)?
             }
         };
+        self.look_up(&mut plan.steps)?;
         Ok(Entry {
             version: VERSION,
             uid: claim.uid.clone(),

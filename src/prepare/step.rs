@@ -16,6 +16,16 @@ type Failed = (String, StepError);
 // === impl Node ===
 
 impl Node<'_> {
+    /// Notes in each step how it was before.
+    pub(super) fn look_up(&self, steps: &mut [Step]) -> Result<(), GpuError> {
+        for step in steps {
+            if let Step::TimeSlice { gpu, before, .. } = step {
+                *before = self.gpus.time_slice(gpu)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Does all that a new entry says, and journals it. After a failure the entry has no steps but
     /// those to undo.
     pub(super) fn act(&self, held: &Lock, entry: &mut Entry) -> Result<(), Failed> {
@@ -87,6 +97,7 @@ impl Node<'_> {
         inventory: &Inventory,
     ) -> Result<bool, Failed> {
         let Some(step) = entry.steps.get_mut(index) else { return Ok(false) };
+        let doing = step.to_string();
         match step {
             Step::Partition(made) => {
                 let there = inventory.gpu(&made.gpu).map(Gpu::partitions).unwrap_or_default();
@@ -98,13 +109,14 @@ impl Node<'_> {
                 return self.make_again(held, entry, index, inventory).map(|()| true);
             }
             Step::TimeSlice { gpu, interval, .. } => {
-                if inventory.gpu(gpu).is_some_and(|gpu| gpu.time_slice == *interval) {
+                let now = self.gpus.time_slice(gpu);
+                if now.map_err(|error| (doing.clone(), error.into()))? == *interval {
                     return Ok(false);
                 }
             }
         }
         let Some(step) = entry.steps.get_mut(index) else { return Ok(false) };
-        self.step(step).map_err(|error| (step.to_string(), error))?;
+        self.step(step).map_err(|error| (doing, error))?;
         self.note(held, entry)?;
         Ok(true)
     }
@@ -187,12 +199,12 @@ impl Node<'_> {
 /// What lies where a partition was, if it is not that one.
 fn occupied(made: &MadePartition, inventory: &Inventory) -> Option<GpuError> {
     let gpu = inventory.gpu(&made.gpu)?;
-    let there = gpu.in_the_way(gpu.model.profile(&made.profile)?, made.placement)?;
+    let there = gpu.in_the_way(gpu.profile(&made.profile)?, made.placement)?;
     Some(GpuError::Occupied {
         gpu: made.gpu.clone(),
         profile: made.profile.clone(),
         placement: made.placement,
-        by: format!("{} at {} ({})", there.profile, there.placement, there.uuid),
+        by: there.to_string(),
     })
 }
 

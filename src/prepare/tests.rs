@@ -4,9 +4,12 @@ mod foreign;
 mod random;
 
 use std::{
-    cell::{Cell, RefCell},
     fs,
     path::Path,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use divvy_hook::record::{Consumer, Origin, RunDir};
@@ -15,7 +18,8 @@ use super::{Node, PrepareError, Reconciled};
 use crate::{
     claim::{Claim, Manifests},
     gpu::{
-        Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, Placement, sim::Sim,
+        ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
+        Placement, sim::Sim,
     },
     journal::{Journal, Stage},
 };
@@ -44,12 +48,12 @@ spec:
 #[derive(Debug)]
 struct Faulty {
     sim: Sim,
-    calls: Cell<usize>,
+    calls: AtomicUsize,
     fails: usize,
     after: bool,
     how: How,
     /// UUID of what somebody else made.
-    foreign: RefCell<Option<String>>,
+    foreign: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +75,7 @@ struct World {
 
 impl Faulty {
     fn new(world: &World, fails: usize, after: bool) -> Self {
-        let (sim, calls, foreign) = (world.sim(), Cell::new(0), RefCell::new(None));
+        let (sim, calls, foreign) = (world.sim(), AtomicUsize::new(0), Mutex::new(None));
         Self { sim, calls, fails, after, how: How::Error, foreign }
     }
 
@@ -84,8 +88,8 @@ impl Faulty {
     }
 
     fn call<T>(&self, call: impl FnOnce(&Sim) -> Result<T, GpuError>) -> Result<T, GpuError> {
-        self.calls.set(self.calls.get() + 1);
-        if self.calls.get() != self.fails || self.how == How::Raced {
+        self.calls.fetch_add(1, Relaxed);
+        if self.calls.load(Relaxed) != self.fails || self.how == How::Raced {
             return call(&self.sim);
         }
         if self.after {
@@ -111,16 +115,16 @@ impl Gpus for Faulty {
     }
 
     fn create_partition(&self, gpu: &str, p: &str, at: Placement) -> Result<Partition, GpuError> {
-        if self.how == How::Raced && self.calls.get() + 1 == self.fails {
+        if self.how == How::Raced && self.calls.load(Relaxed) + 1 == self.fails {
             let made = self.sim.create_partition(gpu, p, at);
-            *self.foreign.borrow_mut() = made.ok().map(|partition| partition.uuid);
+            *self.foreign.lock().unwrap() = made.ok().map(|partition| partition.uuid);
         }
         // By contract nothing is left when making fails, so it never fails after the fact.
-        let before = !self.after || self.calls.get() + 1 != self.fails;
+        let before = !self.after || self.calls.load(Relaxed) + 1 != self.fails;
         if before || self.how == How::Crash {
             return self.call(|sim| sim.create_partition(gpu, p, at));
         }
-        self.calls.set(self.calls.get() + 1);
+        self.calls.fetch_add(1, Relaxed);
         self.sim.create_partition(gpu, p, at)
     }
 
@@ -128,8 +132,16 @@ impl Gpus for Faulty {
         self.call(|sim| sim.destroy_partition(made))
     }
 
+    fn time_slice(&self, gpu: &str) -> Result<Interval, GpuError> {
+        self.call(|sim| sim.time_slice(gpu))
+    }
+
     fn set_time_slice(&self, gpu: &str, interval: Interval) -> Result<(), GpuError> {
         self.call(|sim| sim.set_time_slice(gpu, interval))
+    }
+
+    fn set_compute_mode(&self, gpu: &str, mode: ComputeMode) -> Result<(), GpuError> {
+        self.call(|sim| sim.set_compute_mode(gpu, mode))
     }
 
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
@@ -186,7 +198,7 @@ impl World {
     fn assert_empty(&self, when: &str) {
         for gpu in self.sim().inventory().unwrap().gpus {
             assert_eq!(gpu.partitions(), [], "{when}");
-            assert_eq!(gpu.time_slice, Interval::Default, "{when}");
+            assert_eq!(self.sim().time_slice(&gpu.uuid).unwrap(), Interval::Default, "{when}");
         }
         assert_eq!(self.journal.entries().unwrap().len(), 0, "{when}");
         assert_eq!(self.run.claims().unwrap().len(), 0, "{when}");
@@ -198,7 +210,8 @@ impl World {
     #[track_caller]
     fn assert_whole(&self, when: &str) {
         let inventory = self.sim().inventory().unwrap();
-        assert_eq!(inventory.gpus[0].time_slice, Interval::Long, "{when}");
+        let time_slice = self.sim().time_slice(&inventory.gpus[0].uuid).unwrap();
+        assert_eq!(time_slice, Interval::Long, "{when}");
         assert_eq!(inventory.gpus[1].partitions().len(), 2, "{when}");
         let record = self.run.local_claim("default", "c").unwrap().unwrap();
         assert_eq!(record.specs.len(), 3, "{when}");
@@ -226,7 +239,7 @@ fn a_prepare_whose_any_call_fails_leaves_nothing() {
             let world = World::new();
             let gpus = Faulty::new(&world, fails, after);
             let prepared = world.with(&gpus, |node| node.prepare(&claim(), &[], Origin::Local));
-            if gpus.calls.get() < fails {
+            if gpus.calls.load(Relaxed) < fails {
                 assert!(fails > 8, "the claim makes more calls than that");
                 break;
             }
@@ -251,7 +264,7 @@ fn an_unprepare_whose_any_call_fails_goes_on_and_can_be_repeated() {
         let error = world.with(&gpus, |node| node.unprepare(&claim.uid)).unwrap_err();
         let PrepareError::Left { left, .. } = &error else { panic!("{error}") };
         assert_eq!(left.len(), 1, "{error}");
-        assert_eq!(gpus.calls.get(), 3, "it went on");
+        assert_eq!(gpus.calls.load(Relaxed), 3, "it went on");
         assert!(world.run.claims().unwrap().is_empty());
         // The next round of the daemon ends it.
         let found = world.with(&world.sim(), |node| node.reconcile()).unwrap();
@@ -268,7 +281,7 @@ fn bringing_back_whose_any_call_fails_keeps_the_claim_and_works_the_next_time() 
         world.reboot();
         let gpus = Faulty::new(&world, fails, false);
         let found = world.with(&gpus, |node| node.reconcile()).unwrap();
-        if gpus.calls.get() < fails {
+        if gpus.calls.load(Relaxed) < fails {
             assert!(fails > 7, "bringing back makes more calls than that");
             break;
         }
@@ -313,7 +326,7 @@ fn crash(world: &World, fails: usize, after: bool, act: impl FnOnce(&Node<'_>)) 
     let gpus = Faulty::crashing(world, fails, after);
     let act = std::panic::AssertUnwindSafe(|| world.with(&gpus, act));
     let crashed = std::panic::catch_unwind(act).is_err();
-    assert_eq!(crashed, gpus.calls.get() == fails);
+    assert_eq!(crashed, gpus.calls.load(Relaxed) == fails);
     crashed
 }
 

@@ -121,7 +121,8 @@ impl World {
             for partition in gpu["partitions"].as_array().unwrap() {
                 found.push(partition["device"].to_string());
             }
-            if gpu["timeSlice"] != "Default" {
+            // A GPU in MIG mode has none.
+            if gpu["mig"] == false && gpu["timeSlice"] != "Default" {
                 found.push(format!("time slice {}", gpu["timeSlice"]));
             }
         }

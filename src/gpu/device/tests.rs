@@ -44,7 +44,7 @@ fn every_name_is_a_dns_label_and_fits_behind_a_uid() {
     for model in &crate::gpu::model::MODELS {
         for profile in model.profiles {
             let pci = PciAddress { domain: 0xffff, bus: 0xff, device: 0x1f, function: 0 };
-            let profile = DeviceName::label(profile.name);
+            let profile = DeviceName::label(&profile.name);
             let name = DeviceName::Partition { pci, profile, start: 7 }.to_string();
             assert!(format!("{uid}-{name}").len() <= 63, "{name}");
             assert!(

@@ -17,8 +17,8 @@ use divvy_cdi::{
 };
 
 use super::{
-    Driver, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, MountFile,
-    NodeFile, Partition, PciAddress, Placement,
+    Addressing, ComputeMode, Driver, Files, Gpu, GpuError, Gpus, Interval, Inventory,
+    MadePartition, Mig, MountFile, NodeFile, NvLink, NvLinkPeer, Partition, PciAddress, Placement,
 };
 use file::NodeConfig;
 use state::{State, Store};
@@ -71,18 +71,18 @@ impl Sim {
             .iter()
             .flat_map(|group| std::iter::repeat_n(group, usize::from(group.count)));
         let gpus = (0u32..).zip(models).map(|(index, group)| {
-            let name = format!("{}/{index}/{}", self.config.node, group.model.key);
-            let uuid = format!("GPU-{}", uuid(&name));
-            let kept = state.gpus.get(&uuid);
-            let partitions = kept.map(|kept| kept.partitions.clone()).unwrap_or_default();
-            let mig = match (group.model.profiles.is_empty(), group.mig) {
-                (true, _) => Mig::Unsupported,
-                (false, false) => Mig::Off,
-                (false, true) => Mig::On(partitions),
-            };
-            let pci = address(index);
-            let time_slice = kept.map(|kept| kept.time_slice).unwrap_or_default();
-            Gpu { uuid, pci, minor: index, model: group.model, mig, time_slice }
+            let model = group.model;
+            let name = format!("{}/{index}/{}", self.config.node, model.key);
+            let gpu = in_slot(Gpu::of_model(
+                model,
+                format!("GPU-{}", uuid(&name)),
+                address(index),
+                index,
+            ));
+            let kept = state.gpus.get(&gpu.uuid).cloned().unwrap_or_default();
+            let mig = if group.mig { Mig::On(kept.partitions) } else { gpu.mig };
+            let nvlinks = (0..model.nvlinks).map(nvlink).collect();
+            Gpu { mig, mig_pending: group.mig, nvlinks, compute_mode: kept.compute_mode, ..gpu }
         });
         gpus.collect()
     }
@@ -112,9 +112,10 @@ impl Gpus for Sim {
     }
 
     fn inventory(&self) -> Result<Inventory, GpuError> {
-        let driver = Driver { name: "sim".to_owned(), version: self.config.driver.clone() };
+        let (name, version) = ("sim".to_owned(), self.config.driver.clone());
+        let driver = Driver { name, version, cuda: (13, 0) };
         let gpus = self.gpus(&self.store.read()?);
-        Ok(Inventory { node: self.config.node.clone(), driver, gpus })
+        Ok(Inventory { node: self.config.node.clone(), driver, gpus, faults: Vec::new() })
     }
 
     fn create_partition(
@@ -129,7 +130,6 @@ impl Gpus for Sim {
                 return Err(GpuError::MigOff { gpu: gpu.to_owned() });
             };
             let known = found
-                .model
                 .profile(profile)
                 .filter(|known| known.placements().any(|place| place == placement));
             let Some(known) = known else {
@@ -137,7 +137,7 @@ impl Gpus for Sim {
                 return Err(GpuError::NoPlacement { gpu, profile, placement });
             };
             if let Some(there) = found.in_the_way(known, placement) {
-                let by = format!("{} at {} ({})", there.profile, there.placement, there.uuid);
+                let by = there.to_string();
                 let (gpu, profile) = (gpu.to_owned(), profile.to_owned());
                 return Err(GpuError::Occupied { gpu, profile, placement, by });
             }
@@ -168,10 +168,24 @@ impl Gpus for Sim {
         })
     }
 
+    fn time_slice(&self, gpu: &str) -> Result<Interval, GpuError> {
+        let state = self.store.read()?;
+        self.gpu(&state, gpu)?;
+        Ok(state.gpus.get(gpu).map(|kept| kept.time_slice).unwrap_or_default())
+    }
+
     fn set_time_slice(&self, gpu: &str, interval: Interval) -> Result<(), GpuError> {
         self.store.change(|state| {
             self.gpu(state, gpu)?;
             state.gpus.entry(gpu.to_owned()).or_default().time_slice = interval;
+            Ok(())
+        })
+    }
+
+    fn set_compute_mode(&self, gpu: &str, mode: ComputeMode) -> Result<(), GpuError> {
+        self.store.change(|state| {
+            self.gpu(state, gpu)?;
+            state.gpus.entry(gpu.to_owned()).or_default().compute_mode = mode;
             Ok(())
         })
     }
@@ -220,6 +234,24 @@ fn address(index: u32) -> PciAddress {
     let slot = usize::try_from(index).unwrap_or(0) % BUSES.len();
     let bus = BUSES.get(slot).copied().unwrap_or_default();
     PciAddress { domain: index / 8, bus, device: 0, function: 0 }
+}
+
+/// A GPU as an HGX board with two sockets surrounds it.
+fn in_slot(gpu: Gpu) -> Gpu {
+    let PciAddress { domain, bus, .. } = gpu.pci;
+    Gpu {
+        numa: Some(u32::from(bus >= 0x80)),
+        pcie_root: Some(format!("pci{domain:04x}:{:02x}", bus.saturating_sub(1))),
+        addressing: Some(Addressing::Hmm),
+        ..gpu
+    }
+}
+
+/// NVSwitches take the links of a GPU in turns.
+fn nvlink(link: u32) -> NvLink {
+    let bus = [5, 6, 7, 8].into_iter().cycle().nth(usize::try_from(link).unwrap_or(0));
+    let pci = PciAddress { domain: 0, bus: bus.unwrap_or_default(), device: 0, function: 0 };
+    NvLink { link, peer: NvLinkPeer::Switch(pci) }
 }
 
 fn uuid(name: &str) -> uuid::Uuid {

@@ -9,7 +9,7 @@ use divvy_cdi::file::{Durability, FileError, Trust};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    gpu::{GpuError, Interval, Partition},
+    gpu::{ComputeMode, GpuError, Interval, Partition},
     lock::Lock,
 };
 
@@ -23,11 +23,13 @@ pub(super) struct State {
 }
 
 /// What is kept of one GPU.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Kept {
     #[serde(default)]
     pub(super) time_slice: Interval,
+    #[serde(default)]
+    pub(super) compute_mode: ComputeMode,
     #[serde(default)]
     pub(super) partitions: Vec<Partition>,
 }

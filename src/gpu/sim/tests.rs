@@ -1,7 +1,9 @@
 use std::{fs, path::Path};
 
 use super::Sim;
-use crate::gpu::{DeviceName, GpuError, Gpus, Interval, MadePartition, Mig, Partition, Placement};
+use crate::gpu::{
+    ComputeMode, DeviceName, GpuError, Gpus, Interval, MadePartition, Mig, Partition, Placement,
+};
 
 const NODE: &str = "[[gpu]]\nmodel = \"H100-80GB\"\n[[gpu]]\nmodel = \"A100-40GB\"\nmig = true\n";
 
@@ -100,9 +102,9 @@ fn only_our_own_partition_is_destroyed_and_a_missing_one_is_no_error() {
 fn time_slices_stay() {
     let (_dir, sim) = sim(NODE);
     let gpu = sim.inventory().unwrap().gpus[0].uuid.clone();
-    assert_eq!(sim.inventory().unwrap().gpus[0].time_slice, Interval::Default);
+    assert_eq!(sim.time_slice(&gpu).unwrap(), Interval::Default);
     sim.set_time_slice(&gpu, Interval::Short).unwrap();
-    assert_eq!(sim.inventory().unwrap().gpus[0].time_slice, Interval::Short);
+    assert_eq!(sim.time_slice(&gpu).unwrap(), Interval::Short);
     assert!(sim.set_time_slice("GPU-none", Interval::Short).is_err());
 }
 
@@ -158,4 +160,18 @@ fn damaged_state_is_an_error_that_names_the_file() {
     write(&dir.path().join("node.state.json"), "{\"serial\":");
     let error = sim.inventory().unwrap_err().to_string();
     assert!(error.contains("node.state.json"), "{error}");
+}
+
+#[test]
+fn a_gpu_says_what_it_is_and_what_is_around_it() {
+    let (_dir, sim) = sim(NODE);
+    let inventory = sim.inventory().unwrap();
+    let (h100, a100) = (&inventory.gpus[0], &inventory.gpus[1]);
+    assert_eq!((h100.brand.as_str(), h100.compute, h100.memory), ("Nvidia", (9, 0), 81_559 << 20));
+    assert_eq!((h100.numa, h100.pcie_root.as_deref()), (Some(0), Some("pci0000:1a")));
+    assert_eq!((h100.nvlinks.len(), a100.nvlinks.len()), (18, 12));
+    assert!(!h100.mig_pending && a100.mig_pending);
+    assert_eq!(a100.profile("3g.20gb").unwrap().engines.decoders, 2);
+    sim.set_compute_mode(&h100.uuid, ComputeMode::ExclusiveProcess).unwrap();
+    assert_eq!(sim.inventory().unwrap().gpus[0].compute_mode, ComputeMode::ExclusiveProcess);
 }

@@ -16,7 +16,7 @@ fn what_somebody_else_makes_at_the_same_moment_stays_theirs() {
         let world = World::new();
         let gpus = Faulty::raced(&world, fails);
         let prepared = world.with(&gpus, |node| node.prepare(&claim(), &[], Origin::Local));
-        let Some(foreign) = gpus.foreign.take() else { continue };
+        let Some(foreign) = gpus.foreign.lock().unwrap().take() else { continue };
         assert_eq!(prepared.unwrap_err().code(), "OVERLAP");
         assert_eq!(there(&world), [foreign], "call {fails}: theirs is there, ours are not");
         assert_eq!(world.journal.entries().unwrap().len(), 0);
@@ -63,7 +63,7 @@ fn a_partition_that_appears_while_ours_is_brought_back_stays_theirs() {
         world.reboot();
         let gpus = Faulty::raced(&world, fails);
         let found = world.with(&gpus, |node| node.reconcile()).unwrap();
-        let Some(foreign) = gpus.foreign.take() else { continue };
+        let Some(foreign) = gpus.foreign.lock().unwrap().take() else { continue };
         assert!(matches!(found.as_slice(), [Reconciled::Failed(_)]), "{found:?}");
         world.with(&world.sim(), |node| node.reconcile()).unwrap();
         world.with(&world.sim(), |node| node.unprepare(&claim().uid)).unwrap();

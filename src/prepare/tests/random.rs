@@ -126,7 +126,7 @@ fn walk(seed: u64) {
         let act = std::panic::AssertUnwindSafe(|| world.with(&gpus, act));
         // A crash is one of the things that happen.
         let _crashed = std::panic::catch_unwind(act);
-        foreign.extend(gpus.foreign.take());
+        foreign.extend(gpus.foreign.lock().unwrap().take());
         match random.u8(..20) {
             0..3 => intrude(&world, &mut foreign, &mut random),
             3 => {
@@ -142,7 +142,8 @@ fn walk(seed: u64) {
     }
     check(&world, &foreign, "at the end");
     let inventory = world.sim().inventory().unwrap();
-    assert_eq!(inventory.gpus[0].time_slice, Interval::Default, "walk {seed}");
+    let time_slice = world.sim().time_slice(&inventory.gpus[0].uuid).unwrap();
+    assert_eq!(time_slice, Interval::Default, "walk {seed}");
     assert_eq!(inventory.gpus[1].partitions().len(), foreign.len(), "walk {seed}");
     assert!(world.run.claims().unwrap().is_empty(), "walk {seed}");
 }
