@@ -112,7 +112,7 @@ fn node(inventory: &Inventory, slices: &[Option<Interval>], held: &[Held]) -> St
             let name = format!("  {}", partition_name(gpu, partition));
             let memory = gpu.profile(&partition.profile).map(|profile| gib(profile.memory));
             let claim = partition_holder(gpu, partition, held);
-            let claim = claim.unwrap_or_else(|| "none: divvy did not make it".to_owned());
+            let claim = claim.unwrap_or_else(|| "none that this journal knows".to_owned());
             let what = partition.profile.clone();
             table.row([name, what, memory.unwrap_or_default(), String::new(), claim]);
         }

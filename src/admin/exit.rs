@@ -69,8 +69,8 @@ const TABLE: &[(&str, Exit, &str)] = &[
     (
         "OVERLAP",
         Exit::Failed,
-        "end the claim that has it with `divvy unprepare`, or what divvy did not make by the means \
-         that made it, or allocate another device",
+        "end the claim that has it with `divvy unprepare`, or what this journal does not know by \
+         the means that made it, or allocate another device",
     ),
     (
         "CLAIM-PREPARED",

@@ -27,7 +27,10 @@ pub fn obstacle(device: &Device<'_>, held: &[Held]) -> Option<String> {
     match device {
         Device::Partition { gpu, profile, placement } => {
             let there = gpu.in_the_way(profile, *placement)?;
-            Some(format!("is blocked by {there}, which divvy did not make"))
+            Some(format!(
+                "is blocked by {there}, which this journal does not know: another divvy state \
+                 directory made it, or somebody by hand"
+            ))
         }
         Device::Gpu(_) => None,
     }

@@ -109,10 +109,13 @@ fn what_another_claim_holds_is_refused() {
 }
 
 #[test]
-fn partitions_that_divvy_did_not_make_are_not_touched() {
+fn partitions_that_the_journal_does_not_know_are_not_touched() {
     let there = [("2g.20gb", 2)];
     let error = planned(vec![given("a", SMALL)], vec![], &there, &[]).unwrap_err();
-    assert!(error.to_string().contains("divvy did not make"), "{error}");
+    assert!(
+        error.to_string().contains("which this journal does not know: another divvy"),
+        "{error}"
+    );
     let media = "gpu-0000-43-00-1g10gb-me-6";
     let error = planned(vec![given("a", media)], vec![], &[("1g.10gb+me", 0)], &[]).unwrap_err();
     assert_eq!(error.code(), "OVERLAP", "{error}");

@@ -125,6 +125,25 @@ fn what_overlaps_a_prepared_claim_is_refused_and_named() {
 }
 
 #[test]
+fn what_another_journal_has_prepared_is_in_the_way_and_not_called_foreign() {
+    let world = World::new();
+    world.write("a.yaml", claim("a", SMALL, ""));
+    world.json(&["prepare", "-f", "a.yaml"]);
+    fs::rename(world.path("state"), world.path("other")).unwrap();
+    let refused = world.divvy(&["prepare", "-f", "a.yaml"]);
+    refused.failed(
+        1,
+        "OVERLAP",
+        "which this journal does not know: another divvy state directory made it, or somebody by hand",
+    );
+    let devices = world.divvy(&["devices"]);
+    assert!(
+        devices.ok().contains("10.0 GiB              none that this journal knows\n"),
+        "{devices:?}"
+    );
+}
+
+#[test]
 fn the_claims_of_a_file_are_prepared_all_or_none() {
     let world = World::new();
     world.write("c.yaml", claim("a", SMALL, "") + &claim("b", WHOLE, "") + &claim("c", WHOLE, ""));
