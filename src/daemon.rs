@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, ffi::OsString, os::fd::AsFd, process::ExitCode};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout},
     sys::{
@@ -58,13 +58,12 @@ enum Woken {
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
-    let cli: Cli = match crate::admin::parse(args) {
+    let cli: Cli = match crate::admin::parse(Cli::command(), args) {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
     };
     let rounds = if cli.once { Rounds::Once } else { Rounds::Every(cli.interval) };
-    let served = cli.places.settle(user).and_then(|places| serve(&places, rounds));
-    match served {
+    match serve(&Places::new(cli.places, user), rounds) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             tell(&failure.to_string());
@@ -73,19 +72,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     }
 }
 
-fn serve(places: &Places, rounds: Rounds) -> Result<Exit, Failure> {
+fn serve(places: &Places<'_>, rounds: Rounds) -> Result<Exit, Failure> {
     let signals = signals()?;
-    let gpus = places.gpus()?;
-    let (journal, run) = (places.journal(), places.run_dir());
+    let (gpus, kept) = (places.gpus()?, places.kept()?);
     // A boot ends with the daemon, so it is asked once.
     let boot = crate::admin::boot()?;
-    let cdi_dir = &places.cdi_dir;
-    let node = Node { gpus: gpus.as_ref(), journal: &journal, run: &run, cdi_dir, boot: &boot };
+    let node = kept.node(gpus.as_ref(), &boot);
     let Rounds::Every(seconds) = rounds else {
         return Ok(round(&node, true, &mut Told::new()));
     };
     let mut told = Told::new();
-    let journal = journal.path().display();
+    let journal = kept.journal.path().display();
     tell(&format!("keeping {} in step with {journal}\n", gpus.address()));
     loop {
         round(&node, false, &mut told);

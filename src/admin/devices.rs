@@ -39,9 +39,9 @@ pub(super) struct Devices {
 // === impl Devices ===
 
 impl Devices {
-    pub(super) fn run(&self, places: &Places) -> Result<Answer, Failure> {
+    pub(super) fn run(&self, places: &Places<'_>) -> Result<Answer, Failure> {
         let (mut text, mut json) = (String::new(), json!({}));
-        if places.gpus.is_some() {
+        if places.args.gpus.is_some() {
             let gpus = places.gpus()?;
             let inventory = gpus.inventory().map_err(|error| Failure::of(error.code(), &error))?;
             let slices = time_slices(gpus.as_ref(), &inventory);
@@ -57,7 +57,7 @@ impl Devices {
     }
 
     /// The directories that the hook reads, and the one that claims' specs go to.
-    fn dirs(&self, places: &Places) -> Result<Vec<PathBuf>, Failure> {
+    fn dirs(&self, places: &Places<'_>) -> Result<Vec<PathBuf>, Failure> {
         if !self.spec_dir.is_empty() {
             return Ok(self.spec_dir.clone());
         }
@@ -66,16 +66,15 @@ impl Devices {
             Failure::of(code, &error)
         })?;
         let mut dirs = settings.spec_dirs;
-        if !dirs.contains(&places.cdi_dir) {
-            dirs.push(places.cdi_dir.clone());
-        }
+        // Who has no place for them has none to list.
+        dirs.extend(places.cdi_dir().ok().filter(|dir| !dirs.contains(dir)));
         Ok(dirs)
     }
 }
 
 /// What prepared claims hold. Entries that cannot be read are not guessed at.
-fn held(places: &Places) -> Result<Vec<Held>, Failure> {
-    let entries = places.journal().entries().map_err(|e| Failure::of(e.code(), &e))?;
+fn held(places: &Places<'_>) -> Result<Vec<Held>, Failure> {
+    let entries = places.journal()?.entries().map_err(|e| Failure::of(e.code(), &e))?;
     let mut held = Vec::new();
     for entry in entries {
         let entry: Entry = entry.map_err(|e| Failure::of(e.code(), &e))?;

@@ -15,12 +15,15 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use divvy_cdi::problem::quoted;
 use divvy_hook::record::RunDir;
 
 use crate::{
+    claim::wrong_with,
     gpu::{self, Gpus},
     journal::Journal,
+    prepare::Node,
 };
 use exit::{Exit, Failure, Plain};
 pub(crate) use prepare::failure;
@@ -54,26 +57,38 @@ enum Command {
     Lint(lint::Lint),
 }
 
+/// Options of all commands that some have no use for: taken, so that a line can begin with them
+/// whatever the command is, and not listed.
+const UNUSED: [(&str, &[&str]); 4] = [
+    ("unprepare", &["gpus"]),
+    ("inject", &["output", "gpus", "cdi_dir", "run_dir", "state_dir"]),
+    ("devices", &["run_dir"]),
+    ("lint", &["gpus", "cdi_dir", "run_dir", "state_dir"]),
+];
+
 /// Where things are, as far as the command line says.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Where things are (without root: in your own directories)")]
+#[command(next_help_heading = "Where things are")]
 pub(crate) struct PlacesArgs {
     /// The node's GPUs: `sim:FILE` is a simulated node that FILE describes
     #[arg(long, global = true, value_name = "GPUS")]
     gpus: Option<String>,
-    /// Where claims' CDI specs are written [default: /var/run/cdi]
+    /// Where claims' CDI specs are written [default: /var/run/cdi; without root
+    /// $XDG_RUNTIME_DIR/divvy/cdi]
     #[arg(long, global = true, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
-    /// Where the records are, by which the hook finds a prepared claim [default: /run/divvy]
+    /// Where the records are, by which the hook finds a prepared claim [default: /run/divvy;
+    /// without root $XDG_RUNTIME_DIR/divvy]
     #[arg(long, global = true, value_name = "DIR")]
     run_dir: Option<PathBuf>,
-    /// Where the journal is: what was done for each claim [default: /var/lib/divvy]
+    /// Where the journal is: what was done for each claim [default: /var/lib/divvy; without root
+    /// $XDG_STATE_HOME/divvy, or $HOME/.local/state/divvy]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
 /// Whose machine it is, as `main` finds it: root's directories are the system's, and another user
-/// has their own.
+/// has their own. Only absolute paths count.
 #[derive(Debug, Default)]
 pub struct User {
     /// `XDG_RUNTIME_DIR`
@@ -84,13 +99,18 @@ pub struct User {
     pub home: Option<PathBuf>,
 }
 
-/// Where things are.
+/// Where things are. Each is looked up when it is needed: without root it may be nowhere.
 #[derive(Debug)]
-pub(crate) struct Places {
-    gpus: Option<String>,
-    pub(crate) cdi_dir: PathBuf,
-    run_dir: PathBuf,
-    state_dir: PathBuf,
+pub(crate) struct Places<'a> {
+    args: PlacesArgs,
+    user: &'a User,
+}
+
+/// What is kept of claims: a node without its GPUs.
+pub(crate) struct Kept {
+    pub(crate) journal: Journal,
+    run: RunDir,
+    cdi_dir: PathBuf,
 }
 
 /// How an answer is printed.
@@ -114,16 +134,16 @@ struct Answer {
 
 /// Runs the command line `args`, prints its answer, and says how it ended.
 pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
-    let cli: Cli = match parse(args) {
+    let cli: Cli = match parse(listing(Cli::command()), args) {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
     };
-    let places = || cli.places.settle(user);
+    let places = Places::new(cli.places, user);
     let answer = match cli.command {
-        Command::Prepare(command) => places().and_then(|places| command.run(&places)),
-        Command::Unprepare(command) => places().and_then(|places| command.run(&places)),
+        Command::Prepare(command) => command.run(&places),
+        Command::Unprepare(command) => command.run(&places),
         Command::Inject(command) => return inject::finish(&command),
-        Command::Devices(command) => places().and_then(|places| command.run(&places)),
+        Command::Devices(command) => command.run(&places),
         Command::Lint(command) => command.run(),
     };
     match answer {
@@ -138,9 +158,27 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     }
 }
 
+/// The command line, which lists for each subcommand the options that it uses.
+fn listing(mut command: clap::Command) -> clap::Command {
+    // Only then the subcommands have the options of all.
+    command.build();
+    command.mut_subcommands(|subcommand| {
+        let name = subcommand.get_name();
+        let unused = UNUSED.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, ids)| *ids);
+        subcommand.mut_args(|arg| match unused.contains(&arg.get_id().as_str()) {
+            true => arg.hide(true),
+            false => arg,
+        })
+    })
+}
+
 /// Reads a command line; one that is wrong, or asks for help, is answered.
-pub(crate) fn parse<T: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<T, Exit> {
-    T::try_parse_from(args).map_err(|error| {
+pub(crate) fn parse<T: FromArgMatches>(
+    command: clap::Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<T, Exit> {
+    let matches = command.try_get_matches_from(args);
+    matches.and_then(|matches| T::from_arg_matches(&matches)).map_err(|error| {
         let _printed = error.print();
         // Help and version are no failure; clap knows which stream they go to.
         if error.use_stderr() { Exit::Usage } else { Exit::Ok }
@@ -160,6 +198,26 @@ fn print(bytes: &[u8], exit: Exit) -> Exit {
 /// A path as JSON can hold it: what is no text in it is replaced.
 fn shown(path: &Path) -> String {
     path.display().to_string()
+}
+
+/// Namespace, if there is one, and name of a claim as a person writes them: `[namespace/]name`.
+fn claim_name(given: &str) -> Result<(Option<&str>, &str), Failure> {
+    let (namespace, name) = match given.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, given),
+    };
+    let of_namespace = namespace.and_then(wrong_with).map(|why| ("namespace", why));
+    match of_namespace.or_else(|| wrong_with(name).map(|why| ("name", why))) {
+        None => Ok((namespace, name)),
+        Some((part, why)) => {
+            let line = format!(
+                "{} names no claim: the {part} {why}; [namespace/]name is wanted, both DNS names of \
+                 at most 253 lower case letters, digits, - and .",
+                quoted(given)
+            );
+            Err(Failure::new("USAGE", line))
+        }
+    }
 }
 
 /// All of stdin, at most `max` bytes.
@@ -185,33 +243,6 @@ fn fail(failure: &Failure) -> Exit {
     failure.exit()
 }
 
-// === impl PlacesArgs ===
-
-impl PlacesArgs {
-    /// Fills in what the command line leaves open.
-    pub(crate) fn settle(self, user: &User) -> Result<Places, Failure> {
-        let root = rustix::process::geteuid().is_root() && !divvy_cdi::file::in_user_namespace();
-        let place = |given: Option<PathBuf>, option, system: &str, own: Option<PathBuf>| {
-            let own = if root { Some(PathBuf::from(system)) } else { own };
-            given.or(own).ok_or_else(|| {
-                let line = format!("{option} is needed: XDG_RUNTIME_DIR or HOME is not set");
-                Failure::new("USAGE", line)
-            })
-        };
-        // As the hook does: rootless, records are the user's own.
-        let run = user.runtime_dir.as_ref().map(|dir| dir.join("divvy"));
-        let home = || user.home.as_ref().map(|home| home.join(".local/state"));
-        let state = user.state_home.clone().or_else(home).map(|dir| dir.join("divvy"));
-        let cdi = run.as_ref().map(|run| run.join("cdi"));
-        Ok(Places {
-            gpus: self.gpus,
-            cdi_dir: place(self.cdi_dir, "--cdi-dir", "/var/run/cdi", cdi)?,
-            run_dir: place(self.run_dir, "--run-dir", "/run/divvy", run)?,
-            state_dir: place(self.state_dir, "--state-dir", "/var/lib/divvy", state)?,
-        })
-    }
-}
-
 // === impl User ===
 
 impl User {
@@ -228,24 +259,86 @@ impl User {
 
 // === impl Places ===
 
-impl Places {
-    pub(crate) fn journal(&self) -> Journal {
-        Journal::new(&self.state_dir)
+impl Places<'_> {
+    pub(crate) fn new(args: PlacesArgs, user: &User) -> Places<'_> {
+        Places { args, user }
     }
 
-    pub(crate) fn run_dir(&self) -> RunDir {
-        RunDir::new(&self.run_dir)
+    /// All that is kept, or everything that is missing to find it.
+    pub(crate) fn kept(&self) -> Result<Kept, Failure> {
+        let all = both(both(self.journal(), self.run_dir()), self.cdi_dir())?;
+        let ((journal, run), cdi_dir) = all;
+        Ok(Kept { journal, run, cdi_dir })
+    }
+
+    fn journal(&self) -> Result<Journal, Failure> {
+        let User { state_home, home, .. } = self.user;
+        let of_home = || home.as_ref().map(|home| home.join(".local/state"));
+        let own = state_home.clone().or_else(of_home).map(|dir| dir.join("divvy"));
+        let lacking = "--state-dir is needed: without root it is $XDG_STATE_HOME/divvy, or \
+                       $HOME/.local/state/divvy, and neither XDG_STATE_HOME nor HOME is set";
+        Ok(Journal::new(&place(self.args.state_dir.as_ref(), "/var/lib/divvy", own, lacking)?))
+    }
+
+    /// As the hook does: without root, records are the user's own.
+    fn run_dir(&self) -> Result<RunDir, Failure> {
+        let own = self.user.runtime_dir.as_ref().map(|dir| dir.join("divvy"));
+        let lacking = "--run-dir is needed: without root it is $XDG_RUNTIME_DIR/divvy, and \
+                       XDG_RUNTIME_DIR is not set";
+        Ok(RunDir::new(place(self.args.run_dir.as_ref(), "/run/divvy", own, lacking)?))
+    }
+
+    fn cdi_dir(&self) -> Result<PathBuf, Failure> {
+        let own = self.user.runtime_dir.as_ref().map(|dir| dir.join("divvy/cdi"));
+        let lacking = "--cdi-dir is needed: without root it is $XDG_RUNTIME_DIR/divvy/cdi, and \
+                       XDG_RUNTIME_DIR is not set";
+        place(self.args.cdi_dir.as_ref(), "/var/run/cdi", own, lacking)
     }
 
     /// The GPUs that were named.
     pub(crate) fn gpus(&self) -> Result<Box<dyn Gpus>, Failure> {
-        match &self.gpus {
+        match &self.args.gpus {
             Some(address) => gpu::open(address).map_err(|e| Failure::of(e.code(), &e)),
             None => Err(Failure::new(
                 "NO-GPUS",
                 "no GPUs named; this version has the simulated node only, hardware comes later",
             )),
         }
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// The node with these GPUs, in this boot.
+    pub(crate) fn node<'a>(&'a self, gpus: &'a dyn Gpus, boot: &'a str) -> Node<'a> {
+        let Self { journal, run, cdi_dir } = self;
+        Node { gpus, journal, run, cdi_dir, boot }
+    }
+}
+
+/// What is given; else root has the system's directory, and another user their own, if they have
+/// one.
+fn place(
+    given: Option<&PathBuf>,
+    system: &str,
+    own: Option<PathBuf>,
+    lacking: &str,
+) -> Result<PathBuf, Failure> {
+    if let Some(given) = given {
+        return Ok(given.clone());
+    }
+    let root = rustix::process::geteuid().is_root() && !divvy_cdi::file::in_user_namespace();
+    let own = if root { Some(system.into()) } else { own };
+    own.ok_or_else(|| Failure::new("USAGE", format!("{lacking} to an absolute path")))
+}
+
+/// Both, or the failures of both.
+fn both<A, B>(a: Result<A, Failure>, b: Result<B, Failure>) -> Result<(A, B), Failure> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(a), Err(b)) => Err(a.and(b)),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
     }
 }
 

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use divvy_hook::record::Origin;
 use serde_json::json;
 
-use super::{Answer, Exit, Failure, Places, boot, exit::one_line, shown, stdin, table::Table};
+use super::{
+    Answer, Exit, Failure, Places, boot, claim_name, exit::one_line, shown, stdin, table::Table,
+};
 use crate::{
     claim::{ClaimError, MAX_BYTES, Manifests, Sharing},
     emit,
-    prepare::{Node, PrepareError, Prepared},
+    prepare::{PrepareError, Prepared},
 };
 
 /// Prepare the claims of a file: their devices, CDI specs and records.
@@ -40,17 +42,12 @@ pub(super) struct Prepare {
 // === impl Prepare ===
 
 impl Prepare {
-    pub(super) fn run(&self, places: &Places) -> Result<Answer, Failure> {
-        let manifests = read(&self.file, self.name.as_deref())?;
-        let (gpus, journal, run, boot) =
-            (places.gpus()?, places.journal(), places.run_dir(), boot()?);
-        let node = Node {
-            gpus: gpus.as_ref(),
-            journal: &journal,
-            run: &run,
-            cdi_dir: &places.cdi_dir,
-            boot: &boot,
-        };
+    pub(super) fn run(&self, places: &Places<'_>) -> Result<Answer, Failure> {
+        let name = self.name.as_deref();
+        name.map(claim_name).transpose()?;
+        let manifests = read(&self.file, name)?;
+        let (gpus, kept, boot) = (places.gpus()?, places.kept()?, boot()?);
+        let node = kept.node(gpus.as_ref(), &boot);
         let mut done: Vec<Prepared> = Vec::new();
         for claim in &manifests.claims {
             match node.prepare(claim, &manifests.classes, Origin::Local) {

@@ -2,16 +2,14 @@
 
 use std::path::PathBuf;
 
-use divvy_cdi::{near, problem::quoted};
+use divvy_cdi::near;
 use divvy_hook::record::Origin;
 use serde_json::json;
 
-use super::{Answer, Exit, Failure, Places, boot, fail, prepare};
+use super::{Answer, Exit, Failure, Kept, Places, boot, claim_name, fail, prepare};
 use crate::{
-    claim::is_name,
     gpu::{self, Gpus, Missing},
     journal::Entry,
-    prepare::Node,
 };
 
 /// End claims: their records, CDI specs and partitions go, time slices are put back.
@@ -45,10 +43,10 @@ struct Wanted {
 // === impl Unprepare ===
 
 impl Unprepare {
-    pub(super) fn run(&self, places: &Places) -> Result<Answer, Failure> {
+    pub(super) fn run(&self, places: &Places<'_>) -> Result<Answer, Failure> {
         let wanted = self.wanted()?;
-        let journal = places.journal();
-        let listed = journal.entries().map_err(|e| Failure::of(e.code(), &e))?;
+        let kept = places.kept()?;
+        let listed = kept.journal.entries().map_err(|e| Failure::of(e.code(), &e))?;
         let (mut entries, mut damaged) = (Vec::new(), Vec::new());
         for entry in listed {
             match entry {
@@ -60,7 +58,7 @@ impl Unprepare {
         for claim in &wanted {
             let found = entries.iter().find(|entry| is(entry, claim));
             let ended = match found {
-                Some(entry) => end(entry, places),
+                Some(entry) => end(entry, &kept),
                 // It may be the damaged one: do not say that there is none.
                 None if !damaged.is_empty() => {
                     failures.extend(damaged.drain(..).map(|e| Failure::of(e.code(), &e)));
@@ -100,17 +98,9 @@ impl Unprepare {
             return Ok(claims.into_iter().map(wanted).collect());
         }
         let given = self.name.as_deref().unwrap_or_default();
-        let bare = !given.contains('/');
-        let (namespace, name) = given.split_once('/').unwrap_or(("default", given));
-        if !is_name(namespace) || !is_name(name) {
-            let line = format!(
-                "{} names no claim: [namespace/]name is wanted, both of lower case letters, digits, \
-                 - and .",
-                quoted(given)
-            );
-            return Err(Failure::new("USAGE", line));
-        }
-        Ok(vec![Wanted { title: format!("{namespace}/{name}"), uid: None, bare }])
+        let (namespace, name) = claim_name(given)?;
+        let title = format!("{}/{name}", namespace.unwrap_or("default"));
+        Ok(vec![Wanted { title, uid: None, bare: namespace.is_none() }])
     }
 }
 
@@ -122,16 +112,14 @@ fn is(entry: &Entry, wanted: &Wanted) -> bool {
         }
 }
 
-fn end(entry: &Entry, places: &Places) -> Result<bool, Failure> {
+fn end(entry: &Entry, kept: &Kept) -> Result<bool, Failure> {
     // On the GPUs that it was prepared on; where they are gone, the rest is ended all the same.
     let gpus: Box<dyn Gpus> = match gpu::open(&entry.gpus) {
         Ok(gpus) => gpus,
         Err(error) => Box::new(Missing::new(&entry.gpus, error)),
     };
-    let (journal, run, boot) = (places.journal(), places.run_dir(), boot()?);
-    let cdi_dir = &places.cdi_dir;
-    let node = Node { gpus: gpus.as_ref(), journal: &journal, run: &run, cdi_dir, boot: &boot };
-    node.unprepare(&entry.uid).map_err(|error| prepare::failure(&error))
+    let boot = boot()?;
+    kept.node(gpus.as_ref(), &boot).unprepare(&entry.uid).map_err(|error| prepare::failure(&error))
 }
 
 /// The prepared claims that may be meant by a name that none has: of that name in another namespace

@@ -16,7 +16,7 @@ use divvy_hook::record::Consumer;
 
 pub use config::{Configured, Sharing};
 pub use manifest::{Class, MAX_BYTES, Manifests};
-pub(crate) use name::is_name;
+pub(crate) use name::wrong_with;
 
 /// The name of our driver: in allocations, opaque configuration and attributes.
 pub const DRIVER: &str = "gpu.divvy.dev";

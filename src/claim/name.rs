@@ -3,19 +3,29 @@
 
 use super::{ClaimError, field::Field};
 
-/// Whether it is a DNS subdomain, as the names of Kubernetes objects are.
-pub(crate) fn is_name(text: &str) -> bool {
+/// What keeps a text from being a DNS subdomain, as the names of Kubernetes objects are, to be read
+/// behind the text: `is empty`, …; nothing for a name.
+pub(crate) fn wrong_with(text: &str) -> Option<String> {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let inner = |c: char| edge(Some(c)) || c == '-' || c == '.';
-    text.len() <= 253
-        && text.chars().all(inner)
-        && text.split('.').all(|label| edge(label.chars().next()) && edge(label.chars().last()))
+    let whole = |label: &str| edge(label.chars().next()) && edge(label.chars().last());
+    if text.is_empty() {
+        return Some("is empty".to_owned());
+    }
+    if let Some(other) = text.chars().find(|c| !inner(*c)) {
+        return Some(format!("has {other:?} in it"));
+    }
+    if text.len() > 253 {
+        return Some("has more than 253 characters".to_owned());
+    }
+    let ends = "has - or . at an end or beside a dot";
+    (!text.split('.').all(whole)).then(|| ends.to_owned())
 }
 
 pub(super) fn named(metadata: &Field<'_>, key: &str) -> Result<String, ClaimError> {
     let field = metadata.need(key)?;
     let text = field.as_text()?;
-    if is_name(text) {
+    if wrong_with(text).is_none() {
         return Ok(text.to_owned());
     }
     Err(field.wrong("must be a DNS name: at most 253 lower case letters, digits, - and ."))

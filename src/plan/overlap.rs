@@ -28,7 +28,7 @@ pub fn obstacle(device: &Device<'_>, held: &[Held]) -> Option<String> {
         Device::Partition { gpu, profile, placement } => {
             let there = gpu.in_the_way(profile, *placement)?;
             Some(format!(
-                "is blocked by {there}, which this journal does not know: another divvy state \
+                "is blocked by {there}; this journal does not know it: another divvy state \
                  directory made it, or somebody by hand"
             ))
         }

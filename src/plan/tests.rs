@@ -113,7 +113,7 @@ fn partitions_that_the_journal_does_not_know_are_not_touched() {
     let there = [("2g.20gb", 2)];
     let error = planned(vec![given("a", SMALL)], vec![], &there, &[]).unwrap_err();
     assert!(
-        error.to_string().contains("which this journal does not know: another divvy"),
+        error.to_string().contains("; this journal does not know it: another divvy"),
         "{error}"
     );
     let media = "gpu-0000-43-00-1g10gb-me-6";

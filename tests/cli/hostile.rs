@@ -129,6 +129,9 @@ fn names_that_reach_for_other_files() {
         let ended = world.divvy(&["unprepare", name]);
         ended.failed(2, "USAGE", "names no claim");
         assert!(ended.err.lines().count() == 1 && ended.err.len() < 400, "{ended:?}");
+        // Before anything is read.
+        let prepared = world.divvy(&["prepare", "-f", "none", "--name", name]);
+        assert_eq!((prepared.code, prepared.err), (Some(2), ended.err));
     }
     assert_eq!(world.snapshot(), before);
 }
