@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     Addressing, ComputeMode, Device, DeviceName, Fabric, Fault, Model, NvLink, PciAddress,
-    Placement, Profile, model::has_media_extensions,
+    Placement, Profile, model::collide,
 };
 
 /// A node's GPUs, by PCI address.
@@ -206,10 +206,7 @@ impl Gpu {
     pub fn in_the_way(&self, profile: &Profile, place: Placement) -> Option<Occupant<'_>> {
         let partitions = self.partitions().iter().map(Occupant::Partition);
         let mut all = partitions.chain(self.instances.iter().map(Occupant::Instance));
-        all.find(|there| {
-            there.placement().overlaps(place)
-                || (has_media_extensions(&profile.name) && has_media_extensions(there.profile()))
-        })
+        all.find(|there| collide((&profile.name, place), (there.profile(), there.placement())))
     }
 }
 

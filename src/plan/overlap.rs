@@ -2,7 +2,7 @@
 //! two partitions on the same memory slices.
 
 use super::Target;
-use crate::gpu::{Device, DeviceName, PciAddress, model::has_media_extensions};
+use crate::gpu::{Device, DeviceName, PciAddress, model::collide};
 
 /// What a claim holds, as the journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Target {
                 (
                     Self::Partition { placement: one, profile: a, .. },
                     Self::Partition { placement: other, profile: b, .. },
-                ) => one.overlaps(*other) || (has_media_extensions(a) && has_media_extensions(b)),
+                ) => collide((a, *one), (b, *other)),
                 (Self::Gpu { .. }, _) | (_, Self::Gpu { .. }) => true,
             }
     }

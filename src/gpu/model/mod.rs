@@ -233,6 +233,12 @@ pub fn has_media_extensions(profile: &str) -> bool {
     profile.ends_with("+me")
 }
 
+/// True when two partitions cannot exist at the same time: MIG's placement rules.
+pub fn collide(one: (&str, Placement), other: (&str, Placement)) -> bool {
+    let media = has_media_extensions(one.0) && has_media_extensions(other.0);
+    one.1.overlaps(other.1) || media
+}
+
 // === impl Model ===
 
 impl Model {
