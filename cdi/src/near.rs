@@ -11,27 +11,39 @@ pub fn nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
-/// Letters to insert, delete or replace (Levenshtein); `usize::MAX` for texts too long to mistype.
+/// Letters to insert, delete, replace, or exchange with their neighbour (optimal string alignment);
+/// `usize::MAX` for texts too long to mistype.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     if a.len() > 100 || b.len() > 100 {
         return usize::MAX;
     }
-    // The distances of a prefix of `a` to every prefix of `b`.
-    let mut row: Vec<usize> = (0..=b.len()).collect();
+    // The distances of a prefix of `a` to every prefix of `b`: of this one, of the one a letter
+    // shorter, and of the one two letters shorter.
+    let width = b.len() + 1;
+    let (mut row, mut above) = (Vec::with_capacity(width), (0..width).collect::<Vec<_>>());
+    let mut before: Vec<usize> = Vec::with_capacity(width);
+    let mut x_before = None;
     for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = i;
         let mut left = i + 1;
-        for (cell, y) in row.iter_mut().skip(1).zip(b.bytes()) {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = *cell;
-            left = replaced.min(diagonal + 1).min(left + 1);
-            *cell = left;
+        row.clear();
+        row.push(left);
+        let (mut y_before, mut exchanged) = (None, before.iter());
+        for (pair, y) in above.windows(2).zip(b.bytes()) {
+            let &[diagonal, up] = pair else { break };
+            left = (diagonal + usize::from(x != y)).min(up.min(left) + 1);
+            if y_before.is_some()
+                && let Some(exchanged) = exchanged.next()
+                && (x_before, y_before) == (Some(y), Some(x))
+            {
+                left = left.min(exchanged + 1);
+            }
+            row.push(left);
+            y_before = Some(y);
         }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
+        x_before = Some(x);
+        (before, above, row) = (above, row, before);
     }
-    row.last().copied().unwrap_or(usize::MAX)
+    above.last().copied().unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
