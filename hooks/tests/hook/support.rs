@@ -15,6 +15,10 @@ use std::{
 use divvy_hook::record::{
     ClaimRecord, DeviceRef, Driver, Origin, PodRecord, RunDir, SpecRef, VERSION, boot_id, digest,
 };
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+};
 use serde_json::{Value, json};
 
 /// The binary under test.
@@ -37,8 +41,14 @@ pub(crate) struct Seen {
 }
 
 pub(crate) struct Host {
+    _machine: Option<Machine>,
     temp: tempfile::TempDir,
 }
+
+/// `/etc` and `/run` of this thread, and of what it calls, are a host's, for as long as this is
+/// there: under an installed name, or where the configuration says nothing for certain, the hook
+/// reads and writes there.
+struct Machine;
 
 /// What a call gave.
 pub(crate) struct Outcome {
@@ -52,7 +62,14 @@ pub(crate) struct Outcome {
 impl Host {
     /// A host whose handler `divvy-runtime` is declared with `handler`, lines of TOML.
     pub(crate) fn new(handler: &str) -> Self {
-        let host = Self { temp: tempfile::tempdir().unwrap() };
+        let temp = tempfile::tempdir().unwrap();
+        for dir in ["machine/etc/divvy", "machine/run"] {
+            fs::create_dir_all(temp.path().join(dir)).unwrap();
+        }
+        // Nobody else could, or could write to the machine's.
+        let root = rustix::process::geteuid().is_root();
+        let _machine = root.then(|| Machine::enter(&temp.path().join("machine")));
+        let host = Self { _machine, temp };
         for dir in ["bundle", "cdi", "run"] {
             fs::create_dir(host.path(dir)).unwrap();
         }
@@ -231,6 +248,33 @@ impl Host {
         let text = config.to_string();
         self.write("bundle/config.json", &text);
         text
+    }
+}
+
+// === impl Machine ===
+
+impl Machine {
+    fn enter(folder: &Path) -> Self {
+        let mount = |from: &Path, at: &str, flags| {
+            mount(Some(from), at, None::<&str>, flags, None::<&str>)
+                .unwrap_or_else(|error| panic!("mounting on {at}, by CAP_SYS_ADMIN: {error}"));
+        };
+        unshare(CloneFlags::CLONE_NEWNS)
+            .unwrap_or_else(|error| panic!("a mount namespace, by CAP_SYS_ADMIN: {error}"));
+        mount("none".as_ref(), "/", MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+        for dir in ["etc", "run"] {
+            mount(&folder.join(dir), &format!("/{dir}"), MsFlags::MS_BIND);
+        }
+        Self
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // What is mounted of a folder that is gone cannot be mounted on.
+        for dir in ["/etc", "/run"] {
+            let _ends_with_the_thread = umount2(dir, MntFlags::MNT_DETACH);
+        }
     }
 }
 

@@ -67,14 +67,33 @@ fn a_handler_that_is_not_declared_takes_no_request() {
     host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
     let line = host.shim(LINE).error("CONFIG-INVALID").to_owned();
     assert!(line.contains("[handlers.divvy-runtime]"), "{line}");
-    // The installed name is the handler.
+}
+
+/// With the configuration where it is always, and nothing of the machine that runs the test.
+#[test]
+fn the_installed_name_is_the_handler() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let host = Host::new("");
+    host.spec("v.json", &spec("v.com/gpu", "0", "GPU=0"));
+    host.bundle("ctr", |config| annotate(config, "cdi.k8s.io/x", "v.com/gpu=0"));
     let link = host.path("divvy-elsewhere");
     symlink(HOOK, &link).unwrap();
-    let mut command = Command::new(&link);
-    command.args(["create", "--bundle"]).arg(host.path("bundle")).arg("ID");
-    let outcome = host.call(&mut command, b"");
+    let call = || {
+        let mut command = Command::new(&link);
+        command.args(["create", "--bundle"]).arg(host.path("bundle")).arg("ID");
+        host.call(&mut command, b"")
+    };
+    let outcome = call();
     let line = outcome.error("CONFIG-INVALID");
-    assert!(line.contains("[handlers.divvy-elsewhere]"), "{line}");
+    let says = "\"divvy-elsewhere\" is not declared in /etc/divvy/config.toml: add [handlers.divvy-elsewhere]";
+    assert!(line.contains(says), "{line}");
+    assert!(host.read("machine/run/divvy/hook.log").contains(line));
+    let handler = "[handlers.divvy-elsewhere]\nengine = 'ctr'\nannotations = true";
+    host.write("machine/etc/divvy/config.toml", &host.settings(handler));
+    assert_eq!(call().status, 7);
+    assert!(has_device(&host.config()));
 }
 
 #[test]
