@@ -83,6 +83,9 @@ fn face(mut process: Process, mut args: &[OsString]) -> u8 {
         args = rest;
     }
     let Some((face, rest)) = args.split_first() else { return usage("what to do is missing") };
+    if let Some(arg) = strange(face, rest) {
+        return if arg == "--help" || arg == "-h" { say(HELP) } else { not_understood(arg) };
+    }
     let outcome = |done: bool| if done { OK } else { FAILURE };
     match (face.to_str().unwrap_or_default(), rest) {
         ("runtime", rest) => {
@@ -100,7 +103,18 @@ fn face(mut process: Process, mut args: &[OsString]) -> u8 {
         }
         ("--help" | "-h" | "help", _) => say(HELP),
         ("--version" | "-V", _) => say(concat!("divvy-hook ", env!("CARGO_PKG_VERSION"))),
-        _ => usage(&format!("{} is not understood", face.to_string_lossy())),
+        _ => not_understood(face),
+    }
+}
+
+/// The argument that a face does not take; the runtime's are the runtime's.
+fn strange<'a>(face: &OsStr, args: &'a [OsString]) -> Option<&'a OsString> {
+    let option = args.first().filter(|arg| arg.as_encoded_bytes().starts_with(b"-"));
+    match face.to_str()? {
+        "precreate" => args.first(),
+        "verify" => option.or(args.get(1)),
+        "report" => option.filter(|option| *option != "--text"),
+        _ => None,
     }
 }
 
@@ -110,6 +124,10 @@ fn say(text: &str) -> u8 {
         Ok(()) => OK,
         Err(_) => FAILURE,
     }
+}
+
+fn not_understood(arg: &OsStr) -> u8 {
+    usage(&format!("{} is not understood", arg.to_string_lossy()))
 }
 
 fn usage(why: &str) -> u8 {

@@ -134,14 +134,49 @@ fn we_never_execute_ourselves() {
 #[test]
 fn usage_and_version() {
     let host = Host::new("");
-    for (args, status) in [
-        (&["--version"][..], 0),
-        (&["--help"], 0),
-        (&[], 2),
-        (&["bogus"], 2),
-        (&["precreate", "more"], 2),
-        (&["--config"], 2),
-    ] {
+    for (args, status) in
+        [(&["--version"][..], 0), (&["--help"], 0), (&[], 2), (&["bogus"], 2), (&["--config"], 2)]
+    {
         assert_eq!(host.hook(args, b"").status, status, "{args:?}");
+    }
+    let help = host.hook(&["--help"], b"").stdout;
+    let text = String::from_utf8(help.clone()).unwrap();
+    for face in ["runtime", "precreate", "verify", "report"] {
+        assert!(text.contains(&format!("\n{face} ")), "{text}");
+        if face != "runtime" {
+            for option in ["--help", "-h"] {
+                let outcome = host.hook(&[face, option], b"");
+                assert_eq!((outcome.status, &outcome.stdout), (0, &help), "{face} {option}");
+            }
+        }
+    }
+    for (args, wrong) in [
+        (&["bogus"][..], "bogus"),
+        (&["precreate", "--bogus"], "--bogus"),
+        (&["precreate", "more"], "more"),
+        (&["verify", "--bogus"], "--bogus"),
+        (&["verify", "handler", "--bogus"], "--bogus"),
+        (&["report", "--bogus"], "--bogus"),
+        (&["report", "--txt", "text"], "--txt"),
+    ] {
+        let outcome = host.hook(args, b"");
+        let says = format!("divvy-hook: {wrong} is not understood; see divvy-hook --help\n");
+        assert_eq!((outcome.status, outcome.stderr), (2, says), "{args:?}");
+        assert!(outcome.stdout.is_empty());
+    }
+    // A text is a text, whatever it looks like.
+    let outcome = host.hook(&["report", "--text", "--help"], b"");
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (1, "--help\n"));
+}
+
+/// What asks for help of the low-level runtime is answered by it.
+#[test]
+fn the_runtimes_help_is_the_runtimes() {
+    let host = Host::new("");
+    for line in ["--help", "-h", "help", "--bogus", "verify --help"] {
+        let outcome = host.shim(line);
+        assert_eq!((outcome.status, outcome.stdout), (7, b"out\n".to_vec()), "{line}");
+        let args = host.seen().unwrap().args;
+        assert_eq!(args, format!("{}\0", line.replace(' ', "\0")).into_bytes());
     }
 }
