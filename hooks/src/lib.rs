@@ -83,15 +83,16 @@ fn face(mut process: Process, mut args: &[OsString]) -> u8 {
         args = rest;
     }
     let Some((face, rest)) = args.split_first() else { return usage("what to do is missing") };
-    if let Some(arg) = strange(face, rest) {
+    let name = face.to_str().unwrap_or_default();
+    if name == "runtime" {
+        shim::run(&process, HANDLER, rest);
+        return FAILURE;
+    }
+    if let Some(arg) = strange(name, rest) {
         return if arg == "--help" || arg == "-h" { say(HELP) } else { not_understood(arg) };
     }
     let outcome = |done: bool| if done { OK } else { FAILURE };
-    match (face.to_str().unwrap_or_default(), rest) {
-        ("runtime", rest) => {
-            shim::run(&process, HANDLER, rest);
-            FAILURE
-        }
+    match (name, rest) {
         ("precreate", []) => outcome(precreate::run(&process, io::stdin(), io::stdout())),
         ("verify", []) => outcome(verify::run(&process, HANDLER, io::stdin())),
         ("verify", [handler]) => {
@@ -107,10 +108,10 @@ fn face(mut process: Process, mut args: &[OsString]) -> u8 {
     }
 }
 
-/// The argument that a face does not take; the runtime's are the runtime's.
-fn strange<'a>(face: &OsStr, args: &'a [OsString]) -> Option<&'a OsString> {
+/// The argument that a face does not take.
+fn strange<'a>(face: &str, args: &'a [OsString]) -> Option<&'a OsString> {
     let option = args.first().filter(|arg| arg.as_encoded_bytes().starts_with(b"-"));
-    match face.to_str()? {
+    match face {
         "precreate" => args.first(),
         "verify" => option.or(args.get(1)),
         "report" => option.filter(|option| *option != "--text"),
