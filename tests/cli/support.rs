@@ -55,6 +55,7 @@ impl World {
     pub(crate) fn new() -> Self {
         let world = Self { dir: tempfile::tempdir().unwrap() };
         world.write("node.toml", NODE);
+        world.write("hook.toml", "spec_dirs = []\n");
         world
     }
 
@@ -96,7 +97,12 @@ impl World {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        self.binary(env!("CARGO_BIN_EXE_divvy"), args)
+        let mut command = self.binary(env!("CARGO_BIN_EXE_divvy"), args);
+        if args.first() == Some(&"devices") && !args.contains(&"--config") {
+            // What this machine has in its own directories is none of the node's.
+            command.args(["--config", "hook.toml"]);
+        }
+        command
     }
 
     /// `divvy-node`, on this node.
