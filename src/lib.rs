@@ -8,7 +8,7 @@
 //!                                 ▲
 //!                               admin
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod admin;
 pub mod allocate;

@@ -21,7 +21,7 @@ use divvy_hook::record::RunDir;
 
 use crate::{
     claim::wrong_with,
-    gpu::{self, Gpus},
+    gpu::{self, Gpus, Missing},
     journal::Journal,
     prepare::Node,
 };
@@ -61,18 +61,23 @@ enum Command {
 /// whatever the command is, and not listed.
 const UNUSED: [(&str, &[&str]); 4] = [
     ("unprepare", &["gpus"]),
-    ("inject", &["output", "gpus", "cdi_dir", "run_dir", "state_dir"]),
+    ("inject", &["output", "gpus", "driver_root", "cdi_dir", "run_dir", "state_dir"]),
     ("devices", &["run_dir"]),
-    ("lint", &["gpus", "cdi_dir", "run_dir", "state_dir"]),
+    ("lint", &["gpus", "driver_root", "cdi_dir", "run_dir", "state_dir"]),
 ];
 
 /// Where things are, as far as the command line says.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Where things are")]
 pub(crate) struct PlacesArgs {
-    /// The node's GPUs: `sim:FILE` is a simulated node that FILE describes
+    /// The node's GPUs: `nvml` are this machine's, `nvml:DIR` those of the host that DIR stands
+    /// for, and `sim:FILE` is a simulated node that FILE describes
     #[arg(long, global = true, value_name = "GPUS")]
     gpus: Option<String>,
+    /// Where the NVIDIA driver's files are [default: /, /run/nvidia/driver or
+    /// /home/kubernetes/bin/nvidia, whichever has them]
+    #[arg(long, global = true, value_name = "DIR")]
+    driver_root: Option<PathBuf>,
     /// Where claims' CDI specs are written [default: /var/run/cdi; without root
     /// $XDG_RUNTIME_DIR/divvy/cdi]
     #[arg(long, global = true, value_name = "DIR")]
@@ -111,6 +116,7 @@ pub(crate) struct Kept {
     pub(crate) journal: Journal,
     run: RunDir,
     cdi_dir: PathBuf,
+    driver_root: Option<PathBuf>,
 }
 
 /// How an answer is printed.
@@ -268,7 +274,8 @@ impl Places<'_> {
     pub(crate) fn kept(&self) -> Result<Kept, Failure> {
         let all = both(both(self.journal(), self.run_dir()), self.cdi_dir())?;
         let ((journal, run), cdi_dir) = all;
-        Ok(Kept { journal, run, cdi_dir })
+        let driver_root = self.args.driver_root.clone();
+        Ok(Kept { journal, run, cdi_dir, driver_root })
     }
 
     fn journal(&self) -> Result<Journal, Failure> {
@@ -298,10 +305,11 @@ impl Places<'_> {
     /// The GPUs that were named.
     pub(crate) fn gpus(&self) -> Result<Box<dyn Gpus>, Failure> {
         match &self.args.gpus {
-            Some(address) => gpu::open(address).map_err(|e| Failure::of(e.code(), &e)),
+            Some(address) => gpu::open(address, self.args.driver_root.as_deref())
+                .map_err(|e| Failure::of(e.code(), &e)),
             None => Err(Failure::new(
                 "NO-GPUS",
-                "no GPUs named; this version has the simulated node only, hardware comes later",
+                "no GPUs named: --gpus nvml for this machine's, or --gpus sim:FILE",
             )),
         }
     }
@@ -310,9 +318,15 @@ impl Places<'_> {
 // === impl Kept ===
 
 impl Kept {
+    /// The GPUs that a claim was prepared on.
+    pub(crate) fn gpus(&self, address: &str) -> Box<dyn Gpus> {
+        gpu::open(address, self.driver_root.as_deref())
+            .unwrap_or_else(|error| Box::new(Missing::new(address, error)))
+    }
+
     /// The node with these GPUs, in this boot.
     pub(crate) fn node<'a>(&'a self, gpus: &'a dyn Gpus, boot: &'a str) -> Node<'a> {
-        let Self { journal, run, cdi_dir } = self;
+        let Self { journal, run, cdi_dir, .. } = self;
         Node { gpus, journal, run, cdi_dir, boot }
     }
 }

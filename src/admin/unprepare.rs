@@ -7,10 +7,7 @@ use divvy_hook::record::Origin;
 use serde_json::json;
 
 use super::{Answer, Exit, Failure, Kept, Places, boot, claim_name, fail, prepare};
-use crate::{
-    gpu::{self, Gpus, Missing},
-    journal::Entry,
-};
+use crate::journal::Entry;
 
 /// End claims: their records, CDI specs and partitions go, time slices are put back.
 ///
@@ -114,10 +111,7 @@ fn is(entry: &Entry, wanted: &Wanted) -> bool {
 
 fn end(entry: &Entry, kept: &Kept) -> Result<bool, Failure> {
     // On the GPUs that it was prepared on; where they are gone, the rest is ended all the same.
-    let gpus: Box<dyn Gpus> = match gpu::open(&entry.gpus) {
-        Ok(gpus) => gpus,
-        Err(error) => Box::new(Missing::new(&entry.gpus, error)),
-    };
+    let gpus = kept.gpus(&entry.gpus);
     let boot = boot()?;
     kept.node(gpus.as_ref(), &boot).unprepare(&entry.uid).map_err(|error| prepare::failure(&error))
 }

@@ -4,27 +4,28 @@
 //! know which one it has.
 
 mod device;
+mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod inventory;
 mod missing;
 pub mod model;
+pub mod nvml;
 mod pci;
 mod property;
 pub mod sim;
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 pub use device::{Attribute, Device, DeviceName};
+pub use error::GpuError;
 pub use inventory::{Driver, Gpu, GpuInstance, Inventory, Mig, Occupant, Partition};
 pub use missing::Missing;
 pub use model::{Engines, Model, Placement, Profile};
 pub use pci::PciAddress;
 pub use property::{Addressing, ComputeMode, Fabric, Fault, FaultKind, NvLink, NvLinkPeer};
-
-use divvy_cdi::file::FileError;
 
 /// The GPUs of one node. Every call may change the machine for all its users, and only
 /// [`crate::prepare`] makes those that do. Any thread may call it; no GPU waits for another.
@@ -121,142 +122,18 @@ pub struct MountFile {
     pub host_path: String,
 }
 
-/// Why the GPUs could not be looked at or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum GpuError {
-    /// The value of `--gpus` names no backend.
-    #[error("{given:?} is no GPU backend: {}", Backend(given))]
-    Backend {
-        /// What was given.
-        given: String,
-    },
-    /// They were there when a claim was prepared, and are not now.
-    #[error("the GPUs {address} cannot be reached")]
-    Missing {
-        /// [`Gpus::address`].
-        address: String,
-        /// Why.
-        #[source]
-        source: Arc<GpuError>,
-    },
-    /// The node file does not say what it must.
-    #[error("{}: {message}", path.display())]
-    NodeFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// The state that the simulated node keeps cannot be read back.
-    #[error("{}: the simulated node's state is damaged: {message}", path.display())]
-    State {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// A file could not be read or written.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The lock that orders changes could not be taken.
-    #[error(transparent)]
-    Lock(#[from] crate::lock::LockError),
-    /// No GPU has this UUID.
-    #[error("no GPU {gpu} on this node")]
-    NoGpu {
-        /// The UUID asked for.
-        gpu: String,
-    },
-    /// The GPU gives no MIG partitions.
-    #[error("GPU {gpu} has no MIG mode, or it is off")]
-    MigOff {
-        /// The GPU's UUID.
-        gpu: String,
-    },
-    /// The product has no such profile, or not there.
-    #[error("GPU {gpu} has no place {placement} for profile {profile}")]
-    NoPlacement {
-        /// The GPU's UUID.
-        gpu: String,
-        /// The profile asked for.
-        profile: String,
-        /// The place asked for.
-        placement: Placement,
-    },
-    /// Something else lies there. NVML says no more than INSUFFICIENT_RESOURCES.
-    #[error("GPU {gpu}: no room for {profile} at {placement}: {by} is in the way")]
-    Occupied {
-        /// The GPU's UUID.
-        gpu: String,
-        /// The profile asked for.
-        profile: String,
-        /// The place asked for.
-        placement: Placement,
-        /// What is there.
-        by: String,
-    },
-    /// The GPU has no partition with this UUID.
-    #[error("GPU {gpu} has no partition {partition}")]
-    NoPartition {
-        /// The GPU's UUID.
-        gpu: String,
-        /// The partition's UUID.
-        partition: String,
-    },
-    /// A node that the container needs is not there, or is no device node.
-    #[error("{} is no device node of this host", path.display())]
-    NoNode {
-        /// Where it should be.
-        path: PathBuf,
-        /// The system's answer.
-        #[source]
-        source: Option<std::io::Error>,
-    },
-}
-
-/// The backend that `--gpus` names: `sim:FILE`.
-pub fn open(address: &str) -> Result<Box<dyn Gpus>, GpuError> {
+/// The backend that `--gpus` names: `nvml`, `nvml:HOST`, `sim:FILE`. `driver_root` is where the
+/// driver of the first two is, if not where drivers are.
+pub fn open(address: &str, driver_root: Option<&Path>) -> Result<Box<dyn Gpus>, GpuError> {
+    let nvml = |host: &str| -> Result<Box<dyn Gpus>, GpuError> {
+        let deadlines = nvml::Deadlines::default();
+        Ok(Box::new(nvml::Nvml::open(host.as_ref(), driver_root, deadlines)?))
+    };
     match address.split_once(':') {
+        None if address == "nvml" => nvml("/"),
+        Some(("nvml", host)) if host.starts_with('/') => nvml(host),
         Some(("sim", file)) if !file.is_empty() => Ok(Box::new(sim::Sim::open(file.as_ref())?)),
         _ => Err(GpuError::Backend { given: address.to_owned() }),
-    }
-}
-
-/// What `--gpus` should have been.
-struct Backend<'a>(&'a str);
-
-// === impl Backend ===
-
-impl fmt::Display for Backend<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            "sim" | "sim:" => f.write_str("the file is missing behind sim:"),
-            file if !file.contains(':') && file.contains(['.', '/']) => {
-                write!(f, "did you mean sim:{file}, a simulated node?")
-            }
-            _ => f.write_str("this version has sim:FILE, a simulated node"),
-        }
-    }
-}
-
-// === impl GpuError ===
-
-impl GpuError {
-    /// Stable, for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Backend { .. } => "NO-GPUS",
-            Self::NodeFile { .. } | Self::State { .. } => "GPUS-INVALID",
-            Self::File(error) => error.code(),
-            Self::Missing { source, .. } => source.code(),
-            Self::Lock(_) => "STATE-DIR",
-            Self::NoGpu { .. }
-            | Self::MigOff { .. }
-            | Self::NoPlacement { .. }
-            | Self::NoPartition { .. } => "NO-DEVICE",
-            Self::Occupied { .. } => "OVERLAP",
-            Self::NoNode { .. } => "DEVICE-GONE",
-        }
     }
 }
 

@@ -33,7 +33,14 @@ fn gpus_that_are_not_named_or_not_known() {
         command.output().unwrap().into()
     };
     run(&[]).failed(2, "NO-GPUS", "--gpus sim:FILE");
-    run(&["--gpus", "nvml"]).failed(2, "NO-GPUS", "this version has sim:FILE");
+    run(&["--gpus", "cuda"]).failed(2, "NO-GPUS", "nvml are this machine's GPUs, and sim:FILE");
+    run(&["--gpus", "nvml:host"]).failed(2, "NO-GPUS", "an absolute path is wanted");
+    let empty = format!("nvml:{}", world.path("").display());
+    let ended = run(&["--gpus", &empty]);
+    ended.failed(1, "NO-DRIVER", "run/nvidia/driver");
+    ended.failed(1, "NO-DRIVER", "usr/lib/x86_64-linux-gnu");
+    ended.failed(1, "NO-DRIVER", "--gpus sim:FILE works without hardware");
+    run(&["--gpus", &empty, "--driver-root", "/x"]).failed(1, "NO-DRIVER", "below /x, ");
     run(&["--gpus", "sim:"]).failed(2, "NO-GPUS", "the file is missing behind sim:");
     run(&["--gpus", "h100x2.toml"]).failed(2, "NO-GPUS", "did you mean sim:h100x2.toml");
     run(&["--gpus", "sim:none.toml"]).failed(1, "UNREADABLE", "none.toml: no such file");
@@ -99,7 +106,7 @@ fn listed(help: &str) -> Vec<&str> {
 
 #[test]
 fn each_command_lists_the_options_that_it_uses_and_no_others() {
-    const PLACES: [&str; 4] = ["--gpus", "--cdi-dir", "--run-dir", "--state-dir"];
+    const PLACES: [&str; 5] = ["--gpus", "--driver-root", "--cdi-dir", "--run-dir", "--state-dir"];
     let world = World::new();
     for (command, options) in [
         (None, [&["--output"][..], &PLACES].concat()),
@@ -108,7 +115,15 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
         (Some("inject"), vec!["--spec-dir", "--device", "--verbose"]),
         (
             Some("devices"),
-            vec!["--spec-dir", "--config", "--output", "--gpus", "--cdi-dir", "--state-dir"],
+            vec![
+                "--spec-dir",
+                "--config",
+                "--output",
+                "--gpus",
+                "--driver-root",
+                "--cdi-dir",
+                "--state-dir",
+            ],
         ),
         (Some("lint"), vec!["--output"]),
     ] {

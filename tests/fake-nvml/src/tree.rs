@@ -34,6 +34,7 @@ pub(crate) fn follow(root: &Path, state: &State) -> io::Result<()> {
              {CAPS} nvidia-caps\n{UVM} nvidia-uvm\n\nBlock devices:\n259 blkext\n"
         ),
     )?;
+    keep(&root.join("proc/sys/kernel/hostname"), "fake-gpus\n")?;
     let version = &state.driver;
     keep(
         &driver.join("version"),

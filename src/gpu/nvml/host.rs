@@ -1,0 +1,147 @@
+//! A host is the machine that the driver runs on: `/`, or a folder that stands for it, and in it the
+//! root below which the driver's files are.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use divvy_cdi::file::{self, Trust};
+
+use crate::gpu::{GpuError, PciAddress};
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    root: PathBuf,
+    /// What the driver's own paths begin with.
+    driver_root: PathBuf,
+    /// libnvidia-ml.so.1 in it.
+    library: PathBuf,
+}
+
+/// The driver as it is loaded and installed now: when this changes, a session is of the past.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// What the kernel module says of itself.
+    module: Vec<u8>,
+    /// The library's real path and inode: an update puts another one there.
+    library: (PathBuf, u64, u64),
+    /// The GPUs that the kernel module has.
+    pub(super) gpus: Option<Vec<PciAddress>>,
+}
+
+/// Where a driver may be rooted: on the host itself, NVIDIA's driver container, GKE.
+const DRIVER_ROOTS: [&str; 3] = ["", "run/nvidia/driver", "home/kubernetes/bin/nvidia"];
+
+/// Where distributions put the library: Debian, RHEL, others, GKE, NixOS.
+const LIBRARY_DIRS: [&str; 10] = [
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
+    "usr/local/nvidia/lib64",
+    "lib64",
+    "lib",
+    "run/opengl-driver/lib",
+];
+
+const LIBRARY: &str = "libnvidia-ml.so.1";
+const MAX_BYTES: usize = 64 << 10;
+
+// === impl Host ===
+
+impl Host {
+    /// The host at `root`, with the driver in `driver_root` or where drivers are.
+    ///
+    /// # Errors
+    /// None is there; says every place that was looked at.
+    pub(super) fn find(root: &Path, driver_root: Option<&Path>) -> Result<Self, GpuError> {
+        let roots: Vec<PathBuf> = match driver_root {
+            Some(given) => vec![given.to_owned()],
+            None => DRIVER_ROOTS.iter().map(|below| root.join(below)).collect(),
+        };
+        for driver_root in &roots {
+            let places = LIBRARY_DIRS.iter().map(|folder| driver_root.join(folder).join(LIBRARY));
+            if let Some(library) = places.into_iter().find(|library| library.is_file()) {
+                let driver_root = driver_root.clone();
+                return Ok(Self { root: root.to_owned(), driver_root, library });
+            }
+        }
+        Err(GpuError::NoDriver { roots, folders: &LIBRARY_DIRS })
+    }
+
+    /// A path of the host: `proc/devices`.
+    pub(super) fn path(&self, below: &str) -> PathBuf {
+        self.root.join(below)
+    }
+
+    /// What the driver's own paths begin with.
+    pub(super) fn driver_root(&self) -> &Path {
+        &self.driver_root
+    }
+
+    /// Where its libraries are.
+    pub(super) fn library_dir(&self) -> &Path {
+        self.library.parent().unwrap_or(&self.driver_root)
+    }
+
+    /// The library by its real name, which differs from version to version: the loader takes a file
+    /// that it has open already for the same when it has the same name.
+    pub(super) fn library(&self) -> Result<PathBuf, GpuError> {
+        fs::canonicalize(&self.library).map_err(|source| {
+            let path = self.library.clone();
+            file::FileError::Io { path, doing: "read", source }.into()
+        })
+    }
+
+    /// The driver as it is now.
+    pub(super) fn stamp(&self) -> Result<Stamp, GpuError> {
+        let library = self.library()?;
+        let stat = fs::metadata(&library).map_err(|source| {
+            GpuError::from(file::FileError::Io { path: library.clone(), doing: "read", source })
+        })?;
+        let module = self.read("proc/driver/nvidia/version").unwrap_or_default();
+        let library = (library, stat.ino(), stat.mtime().cast_unsigned());
+        Ok(Stamp { module, library, gpus: self.gpus() })
+    }
+
+    /// A file of the host, such as `proc/devices`.
+    pub(super) fn read(&self, below: &str) -> Result<Vec<u8>, GpuError> {
+        Ok(file::read(&self.path(below), MAX_BYTES, &Trust::Any)?)
+    }
+
+    /// A number in a file of sysfs, where there is one.
+    pub(super) fn number(&self, below: &str) -> Option<i64> {
+        String::from_utf8(self.read(below).ok()?).ok()?.trim().parse().ok()
+    }
+
+    /// The name by which the machine knows itself, and Kubernetes its node unless told otherwise.
+    pub(super) fn name(&self) -> String {
+        let read = self.read("proc/sys/kernel/hostname").ok();
+        let name = read.and_then(|name| String::from_utf8(name).ok()).unwrap_or_default();
+        match name.trim() {
+            "" => "localhost".to_owned(),
+            name => name.to_lowercase(),
+        }
+    }
+
+    /// The PCIe root that a GPU hangs from: `/sys/devices/pci0000:15/…`.
+    pub(super) fn pcie_root(&self, pci: PciAddress) -> Option<String> {
+        let link = fs::read_link(self.path(&format!("sys/bus/pci/devices/{pci}"))).ok()?;
+        let names = link.components().filter_map(|part| part.as_os_str().to_str());
+        names.map(str::to_owned).find(|name| name.starts_with("pci"))
+    }
+
+    /// The GPUs that the kernel module has, by PCI address; `None` where it does not say.
+    fn gpus(&self) -> Option<Vec<PciAddress>> {
+        let entries = fs::read_dir(self.path("proc/driver/nvidia/gpus")).ok()?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut gpus: Vec<PciAddress> = names.filter_map(|name| name.parse().ok()).collect();
+        gpus.sort_unstable();
+        Some(gpus)
+    }
+}

@@ -1,0 +1,186 @@
+//! NVML is how the driver is asked and told about its GPUs: real ones, by `libnvidia-ml.so.1` of the
+//! driver, which is opened when it is first needed.
+//!
+//! Nobody waits for NVML longer than a deadline. Each GPU has a thread that makes its calls, so one
+//! that hangs is a fault in the inventory and keeps nobody else; what such a call makes when it
+//! comes back after all is undone there. The library is opened anew when the driver is another, or
+//! has other GPUs.
+
+mod api;
+mod host;
+mod node;
+mod partition;
+mod read;
+mod session;
+mod smi;
+mod worker;
+
+use std::{path::Path, time::Duration};
+
+use super::{
+    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, Partition,
+    Placement,
+};
+use api::Failed;
+use host::Host;
+use read::Desk;
+use session::Sessions;
+
+/// The GPUs of a machine with NVIDIA's driver.
+#[derive(Debug)]
+pub struct Nvml {
+    address: String,
+    host: Host,
+    deadlines: Deadlines,
+    sessions: Sessions,
+}
+
+/// How long is waited for NVML.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// For the library to open and begin: it attaches GPUs, which takes seconds on a machine without
+    /// nvidia-persistenced.
+    pub open: Duration,
+    /// For a look at a GPU.
+    pub look: Duration,
+    /// For a change of a GPU: ending a GPU instance takes a second, and more under load.
+    pub change: Duration,
+}
+
+// === impl Deadlines ===
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { open: seconds(30), look: seconds(10), change: seconds(60) }
+    }
+}
+
+// === impl Nvml ===
+
+impl Nvml {
+    /// The GPUs of the host at `root` (`/`, or a folder that stands for it), whose driver is in
+    /// `driver_root`, or where drivers are. Nothing is loaded yet.
+    ///
+    /// # Errors
+    /// There is no driver.
+    pub fn open(
+        root: &Path,
+        driver_root: Option<&Path>,
+        deadlines: Deadlines,
+    ) -> Result<Self, GpuError> {
+        let host = Host::find(root, driver_root)?;
+        let address = match root.to_str() {
+            Some("/") => "nvml".to_owned(),
+            _ => format!("nvml:{}", root.display()),
+        };
+        Ok(Self { address, host, deadlines, sessions: Sessions::default() })
+    }
+
+    fn session(&self) -> Result<std::sync::Arc<session::Session>, GpuError> {
+        self.sessions.get(&self.host, self.deadlines.open)
+    }
+}
+
+impl Gpus for Nvml {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn inventory(&self) -> Result<Inventory, GpuError> {
+        let session = self.session()?;
+        let (mut gpus, mut faults) = (Vec::new(), Vec::new());
+        for gpu in session.read(self.deadlines.look) {
+            match gpu {
+                Ok(gpu) => gpus.push(gpu),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        Ok(Inventory { node: self.host.name(), driver: session.driver.clone(), gpus, faults })
+    }
+
+    fn create_partition(
+        &self,
+        gpu: &str,
+        profile: &str,
+        placement: Placement,
+    ) -> Result<Partition, GpuError> {
+        let session = self.session()?;
+        let station = session.station(gpu, self.deadlines.look)?;
+        let (uuid, profile) = (gpu.to_owned(), profile.to_owned());
+        let of = uuid.clone();
+        session.on(
+            station,
+            self.deadlines.change,
+            move |caller, desk| desk.create(caller, &uuid, &profile, placement),
+            move |caller, desk, late| {
+                let Partition { profile, placement, uuid, .. } = late;
+                let made = MadePartition { gpu: of, profile, placement, uuid: Some(uuid) };
+                // Nobody is left to be told; where it fails, the inventory shows the partition.
+                let _undone = desk.destroy(caller, &made);
+            },
+        )
+    }
+
+    fn destroy_partition(&self, made: &MadePartition) -> Result<(), GpuError> {
+        let session = self.session()?;
+        let station = match session.station(&made.gpu, self.deadlines.look) {
+            Ok(station) => station,
+            // Taken out, and its partitions with it.
+            Err(GpuError::NoGpu { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let made = made.clone();
+        let destroy = move |caller: &api::Caller, desk: &mut Desk| desk.destroy(caller, &made);
+        session.on(station, self.deadlines.change, destroy, |_, _, ()| {})
+    }
+
+    fn time_slice(&self, gpu: &str) -> Result<Interval, GpuError> {
+        self.session()?.station(gpu, self.deadlines.look)?;
+        smi::time_slice(&self.host, gpu, self.deadlines.look)
+    }
+
+    fn set_time_slice(&self, gpu: &str, interval: Interval) -> Result<(), GpuError> {
+        self.session()?.station(gpu, self.deadlines.look)?;
+        smi::set_time_slice(&self.host, gpu, interval, self.deadlines.change)
+    }
+
+    fn set_compute_mode(&self, gpu: &str, mode: ComputeMode) -> Result<(), GpuError> {
+        let session = self.session()?;
+        let station = session.station(gpu, self.deadlines.look)?;
+        let of = format!("GPU {gpu}");
+        let set = move |caller: &api::Caller, desk: &mut Desk| {
+            let set = desk.device(caller).and_then(|gpu| caller.set_compute_mode(gpu, mode));
+            set.map_err(|failed| GpuError::nvml(&of, &failed))
+        };
+        session.on(station, self.deadlines.change, set, |_, _, ()| {})
+    }
+
+    fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
+        let found = self.session()?.gpu(gpu, self.deadlines.look)?;
+        let Some(uuid) = partition else { return node::of_device(&self.host, &found, None) };
+        let there = match &found.mig {
+            Mig::On(there) => there.iter().find(|there| there.uuid == uuid),
+            Mig::Off | Mig::Unsupported => None,
+        };
+        let there = there.ok_or_else(|| GpuError::NoPartition {
+            gpu: gpu.to_owned(),
+            partition: uuid.to_owned(),
+        })?;
+        node::of_device(&self.host, &found, Some(there))
+    }
+
+    fn driver_files(&self) -> Result<Files, GpuError> {
+        node::control(&self.host)
+    }
+}
+
+// === impl GpuError ===
+
+impl GpuError {
+    /// What NVML refused, and of what.
+    fn nvml(of: &str, failed: &Failed) -> Self {
+        let why = failed.to_string();
+        Self::Nvml { of: of.to_owned(), why, code: failed.code }
+    }
+}

@@ -1,0 +1,159 @@
+//! A node is a device node of the host, found by what the driver says of it, and trusted only when
+//! its numbers are those that the kernel gave to the driver.
+
+use std::path::{Path, PathBuf};
+
+use divvy_cdi::host::{Host as _, Node, NodeKind, ThisHost};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+use super::host::Host;
+use crate::gpu::{Files, Gpu, GpuError, NodeFile, Partition};
+
+/// A capability of the driver: a node that lets its opener use a GPU or compute instance.
+struct Capability {
+    minor: u32,
+    mode: u32,
+}
+
+/// The driver's own major number is fixed; what it goes by in `/proc/devices` is not.
+const NVIDIA: [&str; 3] = ["nvidia", "nvidia-frontend", "nvidiactl"];
+const UVM: [&str; 1] = ["nvidia-uvm"];
+const CAPS: [&str; 1] = ["nvidia-caps"];
+
+/// What every container with a GPU needs besides: `true` where nothing works without.
+const CONTROL: [(&str, &[&str], bool); 4] = [
+    ("nvidiactl", &NVIDIA, true),
+    ("nvidia-uvm", &UVM, true),
+    ("nvidia-uvm-tools", &UVM, false),
+    ("nvidia-modeset", &NVIDIA, false),
+];
+
+/// The nodes of a GPU, and of a partition of it.
+pub(super) fn of_device(
+    host: &Host,
+    gpu: &Gpu,
+    partition: Option<&Partition>,
+) -> Result<Files, GpuError> {
+    let minor = gpu.minor;
+    let numbers = (major(host, &NVIDIA)?, Some(minor));
+    let mut nodes = vec![node(host, &format!("nvidia{minor}"), numbers)?];
+    if let Some(Partition { gpu_instance, compute_instance, .. }) = partition {
+        let instance = format!("gpu{minor}/mig/gi{gpu_instance}");
+        for below in
+            [format!("{instance}/access"), format!("{instance}/ci{compute_instance}/access")]
+        {
+            nodes.push(capability_node(host, &below)?);
+        }
+    }
+    Ok(Files { nodes, mounts: Vec::new() })
+}
+
+/// The nodes that every container needs.
+pub(super) fn control(host: &Host) -> Result<Files, GpuError> {
+    let mut nodes = Vec::new();
+    for (name, known_as, needed) in CONTROL {
+        match major(host, known_as).and_then(|major| node(host, name, (major, None))) {
+            Ok(node) => nodes.push(node),
+            Err(GpuError::NoNode { .. } | GpuError::NoMajor { .. }) if !needed => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Files { nodes, mounts: Vec::new() })
+}
+
+/// The node of a capability. The driver does not make them: whoever needs one does, as
+/// nvidia-modprobe does.
+fn capability_node(host: &Host, below: &str) -> Result<NodeFile, GpuError> {
+    let Capability { minor, mode } = capability(host, below)?;
+    let major = major(host, &CAPS)?;
+    let name = format!("nvidia-caps/nvidia-cap{minor}");
+    match node(host, &name, (major, Some(minor))) {
+        Err(GpuError::NoNode { .. }) => {
+            let path = host.path("dev").join(&name);
+            make(&path, (major, minor), mode)?;
+            node(host, &name, (major, Some(minor)))
+        }
+        other => other,
+    }
+}
+
+/// What the driver says of a capability: `DeviceFileMinor: 21`, in decimal as its mode.
+fn capability(host: &Host, below: &str) -> Result<Capability, GpuError> {
+    let file = format!("proc/driver/nvidia/capabilities/{below}");
+    let text = String::from_utf8(host.read(&file)?).unwrap_or_default();
+    let number = |key: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse::<u32>().ok())
+    };
+    let (minor, mode) = (number("DeviceFileMinor"), number("DeviceFileMode"));
+    match minor {
+        Some(minor) => Ok(Capability { minor, mode: mode.unwrap_or(0o444) & 0o777 }),
+        None => {
+            let message = "has no line \"DeviceFileMinor: NUMBER\"".to_owned();
+            Err(GpuError::HostFile { path: host.path(&file), message })
+        }
+    }
+}
+
+/// The major number that the kernel gave to a driver, from `/proc/devices`.
+fn major(host: &Host, known_as: &[&str]) -> Result<u32, GpuError> {
+    let text = String::from_utf8(host.read("proc/devices")?).unwrap_or_default();
+    let characters = text.lines().take_while(|line| !line.starts_with("Block"));
+    let majors = characters.filter_map(|line| {
+        let (major, name) = line.trim().split_once(' ')?;
+        known_as.contains(&name.trim()).then(|| major.parse().ok())?
+    });
+    let (path, name) = (host.path("proc/devices"), known_as.first().copied().unwrap_or_default());
+    let mut majors = majors;
+    majors.next().ok_or_else(|| GpuError::NoMajor { path, name: name.to_owned() })
+}
+
+/// The node of this name, below the host's `/dev` or the driver container's own.
+fn node(host: &Host, name: &str, numbers: (u32, Option<u32>)) -> Result<NodeFile, GpuError> {
+    let places = [host.path("dev").join(name), host.driver_root().join("dev").join(name)];
+    let mut refused = None;
+    for place in &places {
+        match ThisHost.node(place) {
+            Ok(Some(node)) => return checked(place, name, node, numbers),
+            Ok(None) => {}
+            Err(error) => refused = Some(error),
+        }
+    }
+    let [path, _] = places;
+    Err(GpuError::NoNode { path, source: refused })
+}
+
+fn checked(
+    place: &Path,
+    name: &str,
+    node: Node,
+    (major, minor): (u32, Option<u32>),
+) -> Result<NodeFile, GpuError> {
+    let minor_is = minor.is_none_or(|minor| minor == node.minor);
+    // A node that outlived the driver that it was made for leads to another device by now.
+    if node.kind != NodeKind::Char || node.major != major || !minor_is {
+        return Err(GpuError::StaleNode {
+            path: place.to_owned(),
+            is: (node.major, node.minor),
+            should: (major, minor.unwrap_or(node.minor)),
+        });
+    }
+    let host_path = place.to_str().map(str::to_owned);
+    let host_path =
+        host_path.ok_or_else(|| GpuError::NoNode { path: place.to_owned(), source: None })?;
+    Ok(NodeFile { path: format!("/dev/{name}"), host_path, node })
+}
+
+fn make(path: &PathBuf, (major, minor): (u32, u32), mode: u32) -> Result<(), GpuError> {
+    let refused = |source| GpuError::NoNode { path: path.clone(), source: Some(source) };
+    if let Some(folder) = path.parent() {
+        let durability = divvy_cdi::file::Durability::Volatile;
+        divvy_cdi::file::make_dir(folder, 0o755, durability)?;
+    }
+    let mode = Mode::from_raw_mode(mode);
+    match mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(major, minor)) {
+        // Somebody else was faster; its numbers are looked at next.
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(errno) => Err(refused(errno.into())),
+    }
+}

@@ -1,0 +1,162 @@
+//! Making and ending partitions: a GPU instance, then the compute instance that fills it, and the
+//! other way round. What is half made is undone at once.
+
+use std::{thread, time::Duration};
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::{
+    api::{Caller, Failed, Instance},
+    read::{Desk, Found, unsupported},
+};
+use crate::gpu::{GpuError, MadePartition, Partition, Placement, Profile};
+
+/// How often a GPU instance that is in use is tried again, and after how long each time.
+const TRIES: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(100);
+
+// === impl Desk ===
+
+impl Desk {
+    /// Makes a partition exactly there.
+    pub(super) fn create(
+        &mut self,
+        caller: &Caller,
+        gpu: &str,
+        profile: &str,
+        placement: Placement,
+    ) -> Result<Partition, GpuError> {
+        let wrong = |failed: Failed| GpuError::nvml(&format!("GPU {gpu}"), &failed);
+        let device = self.device(caller).map_err(wrong)?;
+        match caller.mig_mode(device) {
+            Ok((true, _)) => {}
+            Ok((false, _)) => return Err(GpuError::MigOff { gpu: gpu.to_owned() }),
+            Err(failed) if unsupported(&failed) => {
+                return Err(GpuError::MigOff { gpu: gpu.to_owned() });
+            }
+            Err(failed) => return Err(wrong(failed)),
+        }
+        let known = self.profile(caller, profile).map_err(wrong)?;
+        let known = known.filter(|known| known.placements().any(|place| place == placement));
+        let Some(known) = known else {
+            let (gpu, profile) = (gpu.to_owned(), profile.to_owned());
+            return Err(GpuError::NoPlacement { gpu, profile, placement });
+        };
+        let instance = match caller.create_instance(device, known.id, placement) {
+            Ok(instance) => instance,
+            Err(failed) => return Err(self.why_not(caller, gpu, &known, placement, &failed)),
+        };
+        let filled = self.fill(caller, instance, &known, placement);
+        filled.map_err(|failed| {
+            let source = Box::new(wrong(failed));
+            match self.undo(caller, instance, &known) {
+                Ok(()) => *source,
+                Err(left) => {
+                    let (gpu, profile) = (gpu.to_owned(), known.name.to_string());
+                    GpuError::HalfMade { gpu, profile, placement, left: left.to_string(), source }
+                }
+            }
+        })
+    }
+
+    /// Ends the partition that divvy made, and nothing else: what lies there must have its profile,
+    /// place and UUID. Where its compute instance is gone, the GPU instance at its place is what is
+    /// left of it.
+    pub(super) fn destroy(
+        &mut self,
+        caller: &Caller,
+        made: &MadePartition,
+    ) -> Result<(), GpuError> {
+        let wrong = |failed: Failed| GpuError::nvml(&format!("GPU {}", made.gpu), &failed);
+        let Some(profile) = self.profile(caller, &made.profile).map_err(wrong)? else {
+            return Ok(());
+        };
+        let instances = match self.instances(caller, &profile) {
+            Ok(instances) => instances,
+            // MIG is off by now, and so all its instances are gone.
+            Err(failed) if unsupported(&failed) => return Ok(()),
+            Err(failed) => return Err(wrong(failed)),
+        };
+        let mut there = instances.into_iter().filter(|found| found.placement == made.placement);
+        let Some(Found { handle, compute, .. }) = there.next() else { return Ok(()) };
+        match compute.as_slice() {
+            [] => {}
+            [only] if made.uuid.as_ref().is_none_or(|uuid| *uuid == only.uuid) => {
+                caller.destroy_compute(only.handle).map_err(wrong)?;
+            }
+            // Made by somebody else after ours was gone.
+            _ => return Ok(()),
+        }
+        destroy(caller, handle).map_err(wrong)
+    }
+
+    /// Fills a new GPU instance with a compute instance.
+    fn fill(
+        &mut self,
+        caller: &Caller,
+        instance: Instance,
+        profile: &Profile,
+        placement: Placement,
+    ) -> Result<Partition, Failed> {
+        let (gpu_instance, _) = caller.instance_info(instance)?;
+        let kind = self.filling(caller, instance, profile)?.unwrap_or_default();
+        let compute = caller.create_compute(instance, kind)?;
+        let (compute_instance, device) = caller.compute_info(compute)?;
+        let uuid = caller.uuid(device)?;
+        let profile = profile.name.to_string();
+        Ok(Partition { uuid, profile, placement, gpu_instance, compute_instance })
+    }
+
+    /// Ends a GPU instance that was just made, and whatever is in it: all of it is ours.
+    fn undo(
+        &mut self,
+        caller: &Caller,
+        instance: Instance,
+        profile: &Profile,
+    ) -> Result<(), Failed> {
+        let kind = self.filling(caller, instance, profile)?.unwrap_or_default();
+        for compute in caller.compute_instances(instance, kind)? {
+            caller.destroy_compute(compute)?;
+        }
+        destroy(caller, instance)
+    }
+
+    /// INSUFFICIENT_RESOURCES is said of every shortage: the instances tell which it is.
+    fn why_not(
+        &mut self,
+        caller: &Caller,
+        gpu: &str,
+        profile: &Profile,
+        placement: Placement,
+        failed: &Failed,
+    ) -> GpuError {
+        let short = failed.is(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES);
+        let there = short.then(|| self.read(caller).ok()).flatten();
+        let by = there.and_then(|there| Some(there.in_the_way(profile, placement)?.to_string()));
+        match by {
+            Some(by) => {
+                let (gpu, profile) = (gpu.to_owned(), profile.name.to_string());
+                GpuError::Occupied { gpu, profile, placement, by }
+            }
+            None => {
+                let what = format!("GPU {gpu}: making {} at {placement}", profile.name);
+                GpuError::nvml(&what, failed)
+            }
+        }
+    }
+}
+
+/// Ends a GPU instance without compute instances. It may stay in use for a moment after those are
+/// gone (dra-drivers.md 4.2), and then is left to be ended by the next try.
+fn destroy(caller: &Caller, instance: Instance) -> Result<(), Failed> {
+    let mut tries = 0;
+    loop {
+        match caller.destroy_instance(instance) {
+            Err(failed) if failed.is(sys::nvmlReturn_enum_NVML_ERROR_IN_USE) && tries < TRIES => {
+                tries += 1;
+                thread::sleep(PAUSE * tries);
+            }
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! A session is the time between the load of the library and the next change of the driver or of
+//! the GPUs that it has: then it is dropped, and another begun.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::{
+    api::{Api, Caller, Failed, Now, OpenError},
+    host::{Host, Stamp},
+    read::Desk,
+    worker::{Awaited, Silent, Worker},
+};
+use crate::gpu::{Driver, Fault, FaultKind, Gpu, GpuError, PciAddress};
+
+/// A session: the driver, and a worker for each GPU.
+#[derive(Debug)]
+pub(super) struct Session {
+    stamp: Stamp,
+    begun: Instant,
+    /// Set when it is of no more use.
+    stale: AtomicBool,
+    pub(super) driver: Driver,
+    pub(super) gpus: Vec<Station>,
+}
+
+/// A GPU and who calls about it.
+#[derive(Debug)]
+pub(super) struct Station {
+    pub(super) pci: PciAddress,
+    pub(super) worker: Worker<Desk>,
+    /// As it last said it was.
+    uuid: Mutex<Option<String>>,
+}
+
+/// Sessions, one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Mutex<Current>);
+
+#[derive(Debug, Default)]
+struct Current {
+    session: Option<Arc<Session>>,
+    opening: Option<Opening>,
+}
+
+/// A session that is about to begin, in a thread of its own.
+#[derive(Debug)]
+struct Opening {
+    now: Now,
+    begun: Receiver<Result<Session, GpuError>>,
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// The session of the driver as it is now. One that hangs while it begins is begun once, however
+    /// often it is asked for.
+    pub(super) fn get(&self, host: &Host, patience: Duration) -> Result<Arc<Session>, GpuError> {
+        let stamp = host.stamp()?;
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = &current.session
+            && session.stamp == stamp
+            && !session.stale.load(Relaxed)
+        {
+            return Ok(Arc::clone(session));
+        }
+        // Ends when the last job of its workers has.
+        current.session = None;
+        let opening = match current.opening.take() {
+            Some(opening) => opening,
+            None => Opening::start(host.clone(), stamp)?,
+        };
+        match opening.begun.recv_timeout(patience) {
+            Ok(begun) => {
+                let session = Arc::new(begun?);
+                current.session = Some(Arc::clone(&session));
+                Ok(session)
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let call = opening.now.get().0;
+                current.opening = Some(opening);
+                Err(GpuError::DriverSilent { call })
+            }
+            Err(RecvTimeoutError::Disconnected) => Err(GpuError::DriverSilent { call: "nvml" }),
+        }
+    }
+}
+
+// === impl Opening ===
+
+impl Opening {
+    fn start(host: Host, stamp: Stamp) -> Result<Self, GpuError> {
+        let now = Now::default();
+        let (done, begun) = mpsc::channel();
+        let theirs = now.clone();
+        let spawned = thread::Builder::new().name("nvml".to_owned()).spawn(move || {
+            // Where nobody waits any more, it is dropped, and so shut down.
+            let _nobody_waits = done.send(Session::begin(&host, stamp, &theirs));
+        });
+        spawned.map_err(thread_error)?;
+        Ok(Self { now, begun })
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    fn begin(host: &Host, stamp: Stamp, now: &Now) -> Result<Self, GpuError> {
+        let library = host.library()?;
+        let caller = Api::open(&library, now).map_err(|error| match error {
+            OpenError::Load(source) => GpuError::Library { path: library, source },
+            OpenError::Init(failed) => GpuError::nvml("the driver", &failed),
+        })?;
+        let said = |failed: Failed| GpuError::nvml("the driver", &failed);
+        let driver = Driver {
+            name: "nvidia".to_owned(),
+            version: caller.driver_version().map_err(said)?,
+            cuda: caller.cuda_version().map_err(said)?,
+        };
+        // By the kernel module's list, so that one that hangs is known without a call about it.
+        let addresses = match &stamp.gpus {
+            Some(gpus) => gpus.clone(),
+            None => enumerate(&caller).map_err(said)?,
+        };
+        let station = |pci: PciAddress| {
+            let name = format!("nvml {pci}");
+            let worker = Worker::start(name, caller.another(), Desk::new(pci, host.clone()))?;
+            Ok(Station { pci, worker, uuid: Mutex::new(None) })
+        };
+        let gpus = addresses.into_iter().map(station).collect::<io::Result<_>>();
+        let gpus = gpus.map_err(thread_error)?;
+        let (begun, stale) = (Instant::now(), AtomicBool::new(false));
+        Ok(Self { stamp, begun, stale, driver, gpus })
+    }
+
+    /// Every GPU as it is now, or what is wrong with it.
+    pub(super) fn read(&self, patience: Duration) -> Vec<Result<Gpu, Fault>> {
+        let deadline = Instant::now() + patience;
+        let asked: Vec<_> =
+            self.gpus.iter().map(|station| (station, station.ask_all(patience))).collect();
+        let answers = asked.into_iter().map(|(station, asked)| match asked {
+            Ok(asked) => self.hear(station, asked.until(deadline)),
+            Err(silent) => self.hear(station, Err(silent)),
+        });
+        answers.collect()
+    }
+
+    /// The GPU with this UUID. One that has never said its own may be it: then that is the error.
+    pub(super) fn station(&self, uuid: &str, patience: Duration) -> Result<&Station, GpuError> {
+        let known = |station: &&Station| station.uuid().as_deref() == Some(uuid);
+        if let Some(station) = self.gpus.iter().find(known) {
+            return Ok(station);
+        }
+        let read = self.read(patience);
+        match self.gpus.iter().find(known) {
+            Some(station) => Ok(station),
+            None => Err(read
+                .into_iter()
+                .find_map(|gpu| gpu.err().filter(|fault| fault.uuid.is_none()))
+                .map_or_else(|| GpuError::NoGpu { gpu: uuid.to_owned() }, GpuError::Fault)),
+        }
+    }
+
+    /// The GPU with this UUID as it is now.
+    pub(super) fn gpu(&self, uuid: &str, patience: Duration) -> Result<Gpu, GpuError> {
+        let station = self.station(uuid, patience)?;
+        let deadline = Instant::now() + patience;
+        let asked = station.ask_all(patience);
+        let heard = self.hear(station, asked.and_then(|asked| asked.until(deadline)));
+        heard.map_err(GpuError::Fault)
+    }
+
+    /// Has the worker of a GPU do something, and waits. `undo` takes back what comes too late.
+    pub(super) fn on<T: Send + 'static>(
+        &self,
+        station: &Station,
+        patience: Duration,
+        work: impl FnOnce(&Caller, &mut Desk) -> Result<T, GpuError> + Send + 'static,
+        undo: impl FnOnce(&Caller, &mut Desk, T) + Send + 'static,
+    ) -> Result<T, GpuError> {
+        let undo = |caller: &Caller, desk: &mut Desk, late: Result<T, GpuError>| {
+            if let Ok(late) = late {
+                undo(caller, desk, late);
+            }
+        };
+        let silent = |silent: Silent| GpuError::Fault(station.fault(silent.into()));
+        if let Some(stuck) = station.worker.stuck(patience) {
+            return Err(silent(stuck));
+        }
+        let asked = station.worker.ask(work, undo);
+        asked.until(Instant::now() + patience).map_err(silent)?
+    }
+
+    /// Notes what an answer says of the session and the GPU.
+    fn hear(
+        &self,
+        station: &Station,
+        heard: Result<Result<Gpu, Failed>, Silent>,
+    ) -> Result<Gpu, Fault> {
+        match heard {
+            Ok(Ok(gpu)) => {
+                station.knows(&gpu.uuid);
+                Ok(gpu)
+            }
+            Ok(Err(failed)) => {
+                let lost = failed.is(sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST);
+                if is_past(&failed) || (lost && self.begun.elapsed() > LOST_FOR) {
+                    self.stale.store(true, Relaxed);
+                }
+                Err(station.fault(failed.into()))
+            }
+            Err(silent) => Err(station.fault(silent.into())),
+        }
+    }
+}
+
+/// A GPU that was reset may stay lost to the session that lost it, so another is tried now and then.
+const LOST_FOR: Duration = Duration::from_secs(60);
+
+/// True when NVML says that this session's driver is not there any more.
+fn is_past(failed: &Failed) -> bool {
+    [
+        sys::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
+        sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED,
+        sys::nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    ]
+    .contains(&failed.code)
+}
+
+fn enumerate(caller: &Caller) -> Result<Vec<PciAddress>, Failed> {
+    let mut gpus = Vec::new();
+    for index in 0..caller.count()? {
+        let device = caller.by_index(index)?;
+        gpus.push(caller.pci(device)?);
+    }
+    gpus.sort_unstable();
+    Ok(gpus)
+}
+
+fn thread_error(source: io::Error) -> GpuError {
+    GpuError::Thread { source }
+}
+
+// === impl Station ===
+
+impl Station {
+    fn uuid(&self) -> Option<String> {
+        self.uuid.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn knows(&self, uuid: &str) {
+        *self.uuid.lock().unwrap_or_else(PoisonError::into_inner) = Some(uuid.to_owned());
+    }
+
+    /// Asks all about it, unless it has been silent for so long already.
+    fn ask_all(&self, patience: Duration) -> Result<Awaited<Result<Gpu, Failed>>, Silent> {
+        match self.worker.stuck(patience) {
+            Some(silent) => Err(silent),
+            None => Ok(self.worker.ask(|caller, desk| desk.read(caller), |_, _, _| {})),
+        }
+    }
+
+    fn fault(&self, kind: FaultKind) -> Fault {
+        Fault { pci: self.pci, uuid: self.uuid(), kind }
+    }
+}
+
+// === impl FaultKind ===
+
+impl From<Silent> for FaultKind {
+    fn from(Silent { call }: Silent) -> Self {
+        Self::Silent { call }
+    }
+}
+
+impl From<Failed> for FaultKind {
+    fn from(failed: Failed) -> Self {
+        match failed.code {
+            sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST => Self::Lost,
+            _ => Self::Failed { why: failed.to_string() },
+        }
+    }
+}
