@@ -152,8 +152,10 @@ fn make(path: &PathBuf, (major, minor): (u32, u32), mode: u32) -> Result<(), Gpu
     }
     let mode = Mode::from_raw_mode(mode);
     match mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(major, minor)) {
+        // Whatever the umask is.
+        Ok(()) => rustix::fs::chmod(path, mode).map_err(|errno| refused(errno.into())),
         // Somebody else was faster; its numbers are looked at next.
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(rustix::io::Errno::EXIST) => Ok(()),
         Err(errno) => Err(refused(errno.into())),
     }
 }

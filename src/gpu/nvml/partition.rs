@@ -12,7 +12,7 @@ use super::{
 use crate::gpu::{GpuError, MadePartition, Partition, Placement, Profile};
 
 /// How often a GPU instance that is in use is tried again, and after how long each time.
-const TRIES: u32 = 6;
+const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 
 // === impl Desk ===

@@ -86,7 +86,7 @@ impl Sessions {
                 Ok(session)
             }
             Err(RecvTimeoutError::Timeout) => {
-                let call = opening.now.get().0;
+                let call = opening.now.call();
                 current.opening = Some(opening);
                 Err(GpuError::DriverSilent { call })
             }
@@ -145,8 +145,7 @@ impl Session {
     /// Every GPU as it is now, or what is wrong with it.
     pub(super) fn read(&self, patience: Duration) -> Vec<Result<Gpu, Fault>> {
         let deadline = Instant::now() + patience;
-        let asked: Vec<_> =
-            self.gpus.iter().map(|station| (station, station.ask_all(patience))).collect();
+        let asked: Vec<_> = self.gpus.iter().map(|station| (station, station.ask_all())).collect();
         let answers = asked.into_iter().map(|(station, asked)| match asked {
             Ok(asked) => self.hear(station, asked.until(deadline)),
             Err(silent) => self.hear(station, Err(silent)),
@@ -174,7 +173,7 @@ impl Session {
     pub(super) fn gpu(&self, uuid: &str, patience: Duration) -> Result<Gpu, GpuError> {
         let station = self.station(uuid, patience)?;
         let deadline = Instant::now() + patience;
-        let asked = station.ask_all(patience);
+        let asked = station.ask_all();
         let heard = self.hear(station, asked.and_then(|asked| asked.until(deadline)));
         heard.map_err(GpuError::Fault)
     }
@@ -193,7 +192,7 @@ impl Session {
             }
         };
         let silent = |silent: Silent| GpuError::Fault(station.fault(silent.into()));
-        if let Some(stuck) = station.worker.stuck(patience) {
+        if let Some(stuck) = station.worker.stuck() {
             return Err(silent(stuck));
         }
         let asked = station.worker.ask(work, undo);
@@ -261,9 +260,9 @@ impl Station {
         *self.uuid.lock().unwrap_or_else(PoisonError::into_inner) = Some(uuid.to_owned());
     }
 
-    /// Asks all about it, unless it has been silent for so long already.
-    fn ask_all(&self, patience: Duration) -> Result<Awaited<Result<Gpu, Failed>>, Silent> {
-        match self.worker.stuck(patience) {
+    /// Asks all about it, unless somebody has asked it something in vain.
+    fn ask_all(&self) -> Result<Awaited<Result<Gpu, Failed>>, Silent> {
+        match self.worker.stuck() {
             Some(silent) => Err(silent),
             None => Ok(self.worker.ask(|caller, desk| desk.read(caller), |_, _, _| {})),
         }

@@ -8,7 +8,7 @@ use std::{
         mpsc::{self, Receiver, Sender},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use super::api::{Caller, Now};
@@ -59,9 +59,8 @@ impl<D: Send + 'static> Worker<D> {
         let now = caller.now().clone();
         thread::Builder::new().name(name).spawn(move || {
             for job in todo {
-                caller.now().job(Some(Instant::now()));
                 job(&caller, &mut kept);
-                caller.now().job(None);
+                caller.now().late(false);
             }
         })?;
         Ok(Self { jobs, now })
@@ -89,10 +88,9 @@ impl<D: Send + 'static> Worker<D> {
         Awaited { slot, now: self.now.clone() }
     }
 
-    /// The call that it has been stuck in for longer than that, if it is.
-    pub(super) fn stuck(&self, longer_than: Duration) -> Option<Silent> {
-        let (call, since) = self.now.get();
-        since.filter(|since| since.elapsed() > longer_than).map(|_| Silent { call })
+    /// The call that somebody has waited for in vain, and that has not come back since.
+    pub(super) fn stuck(&self) -> Option<Silent> {
+        self.now.is_late().then(|| Silent { call: self.now.call() })
     }
 }
 
@@ -112,7 +110,8 @@ impl<T> Awaited<T> {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 *state = State::Abandoned;
-                return Err(Silent { call: self.now.get().0 });
+                self.now.late(true);
+                return Err(Silent { call: self.now.call() });
             }
             let waited = self.slot.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

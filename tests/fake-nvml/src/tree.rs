@@ -144,7 +144,9 @@ fn nodes(root: &Path, state: &State) -> io::Result<()> {
         let mode = Mode::from_raw_mode(0o666);
         match mknodat(CWD, dev.join(&name), FileType::CharacterDevice, mode, makedev(major, minor))
         {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            // Whatever the umask is.
+            Ok(()) => rustix::fs::chmod(dev.join(&name), mode)?,
+            Err(rustix::io::Errno::EXIST) => {}
             // Without root a host has no nodes, and everything else.
             Err(rustix::io::Errno::PERM) => return Ok(()),
             Err(error) => return Err(error.into()),

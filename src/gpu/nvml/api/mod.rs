@@ -13,7 +13,6 @@ use std::{
     fmt,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
 };
 
 use nvml_wrapper_sys::bindings::{self as sys, NvmlLib};
@@ -32,9 +31,17 @@ pub(super) struct Caller {
     now: Now,
 }
 
-/// The call that a thread is in, or was last, and since when it is at its present job.
+/// What a thread is at.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Now(Arc<Mutex<(&'static str, Option<Instant>)>>);
+pub(super) struct Now(Arc<Mutex<Doing>>);
+
+#[derive(Debug, Default)]
+struct Doing {
+    /// The call that it is in, or was last.
+    call: &'static str,
+    /// Somebody has waited for this job, or behind it, in vain.
+    late: bool,
+}
 
 /// A GPU or MIG device, by NVML's handle.
 #[derive(Debug, Clone, Copy)]
@@ -246,18 +253,23 @@ fn version<T>(number: u32) -> c_uint {
 // === impl Now ===
 
 impl Now {
-    /// The call, and since when the job is under way, if one is.
-    pub(super) fn get(&self) -> (&'static str, Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The call that it is in, or was last.
+    pub(super) fn call(&self) -> &'static str {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).call
     }
 
-    /// A job begins, or ends.
-    pub(super) fn job(&self, since: Option<Instant>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1 = since;
+    /// True when somebody has waited in vain, and it has not come back since.
+    pub(super) fn is_late(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).late
+    }
+
+    /// Somebody waits no longer; or it came back.
+    pub(super) fn late(&self, late: bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).late = late;
     }
 
     fn set(&self, call: &'static str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = call;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).call = call;
     }
 }
 

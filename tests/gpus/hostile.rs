@@ -1,0 +1,272 @@
+//! What NVML, the driver and the machine may do while divvy looks on: hang, be slow, be lost, go and
+//! come back.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use divvy::gpu::{
+    FaultKind, GpuError, Gpus, Interval,
+    nvml::{Deadlines, Nvml},
+};
+use divvy_fake_nvml::Rule;
+
+use super::{
+    Outcome, Test, named,
+    support::{self, Gpu, SOON, eventually, fails, fake, place},
+};
+
+const GPUS: &[Gpu] = &[("H100-80GB", true), ("A100-40GB", true), ("T4-16GB", false)];
+
+pub(crate) fn tests() -> Vec<Test> {
+    named(
+        "hostile",
+        &[
+            ("a GPU that hangs is a fault, and keeps no other", hangs),
+            ("what a slow call makes too late is undone", late),
+            ("a slow GPU keeps nobody else", slow),
+            ("GPUs are changed at the same time", parallel),
+            ("a lost GPU is a fault until it is back", lost),
+            ("a driver that hangs is waited for once", driver_hangs),
+            ("another driver is another inventory, without a restart", reload),
+            ("GPUs come and go", come_and_go),
+            ("a driver that cannot be loaded is said", unloadable),
+            ("a driver root is looked into", driver_root),
+            ("a node of another driver is refused", nodes),
+            ("time slices that cannot be set are refused in nvidia-smi's words", time_slices),
+        ],
+    )
+}
+
+fn rule(call: &str, gpu: &str) -> Rule {
+    Rule { call: call.to_owned(), gpu: Some(gpu.to_owned()), ..Rule::default() }
+}
+
+fn hangs() -> Outcome {
+    let fake = fake(GPUS);
+    let (hung, fine) = (fake.uuid(0), fake.uuid(1));
+    fake.inventory();
+    fake.host.script(&[Rule { hang: true, ..rule("nvmlDeviceGetMigMode", &hung) }]).unwrap();
+    let began = Instant::now();
+    let inventory = fake.inventory();
+    assert!(began.elapsed() < SOON.look * 2, "{:?}", began.elapsed());
+    assert_eq!(inventory.gpus.len(), 2);
+    let [fault] = inventory.faults.as_slice() else { panic!("{:?}", inventory.faults) };
+    assert_eq!(fault.uuid.as_deref(), Some(hung.as_str()));
+    assert_eq!(fault.kind, FaultKind::Silent { call: "nvmlDeviceGetMigMode" });
+    // Known to hang by now, it costs nobody any more time, and the others work on.
+    let began = Instant::now();
+    fake.nvml.create_partition(&fine, "1g.5gb", place(0, 1)).unwrap();
+    assert_eq!(fake.inventory().gpus[0].partitions().len(), 1);
+    fails(
+        fake.nvml.create_partition(&hung, "1g.10gb", place(0, 1)),
+        "GPU-FAULT",
+        "does not answer",
+    );
+    assert!(began.elapsed() < SOON.look, "{:?}", began.elapsed());
+    fake.host.script(&[]).unwrap();
+    eventually("the GPU", || fake.inventory().faults.is_empty());
+    assert_eq!(fake.inventory().gpus.len(), 3);
+    // What was given up was not done behind our back.
+    assert_eq!(fake.instances(), 1);
+    Outcome::Done
+}
+
+fn late() -> Outcome {
+    let fake = fake(GPUS);
+    let gpu = fake.uuid(1);
+    fake.inventory();
+    let delay_ms = u64::try_from(SOON.change.as_millis()).unwrap() + 500;
+    let call = "nvmlGpuInstanceCreateComputeInstance";
+    fake.host.script(&[Rule { delay_ms, ..rule(call, &gpu) }]).unwrap();
+    fails(fake.nvml.create_partition(&gpu, "1g.5gb", place(0, 1)), "GPU-FAULT", call);
+    eventually("an empty GPU", || fake.instances() == 0);
+    fake.host.script(&[]).unwrap();
+    fake.nvml.create_partition(&gpu, "1g.5gb", place(0, 1)).unwrap();
+    Outcome::Done
+}
+
+fn slow() -> Outcome {
+    let fake = fake(GPUS);
+    let slow = fake.uuid(0);
+    fake.inventory();
+    fake.host.script(&[Rule { delay_ms: 700, ..rule("nvmlGpuInstanceDestroy", &slow) }]).unwrap();
+    let partition = fake.nvml.create_partition(&slow, "1g.10gb", place(0, 1)).unwrap();
+    let made = support::made(&slow, &partition);
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| fake.nvml.destroy_partition(&made));
+        std::thread::sleep(Duration::from_millis(100));
+        let began = Instant::now();
+        fake.nvml.create_partition(&fake.uuid(1), "1g.5gb", place(0, 1)).unwrap();
+        assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+        ending.join().unwrap().unwrap();
+    });
+    assert_eq!(fake.instances(), 1);
+    Outcome::Done
+}
+
+fn parallel() -> Outcome {
+    let fake = fake(&[("H100-80GB", true); 8]);
+    fake.inventory();
+    let call = "nvmlDeviceCreateGpuInstanceWithPlacement".to_owned();
+    fake.host.script(&[Rule { call, delay_ms: 200, ..Rule::default() }]).unwrap();
+    let gpus: Vec<String> = (0..8).map(|index| fake.uuid(index)).collect();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for gpu in &gpus {
+            scope.spawn(|| fake.nvml.create_partition(gpu, "7g.80gb", place(0, 8)).unwrap());
+        }
+    });
+    assert!(began.elapsed() < Duration::from_millis(1000), "{:?}", began.elapsed());
+    assert_eq!(fake.instances(), 8);
+    Outcome::Done
+}
+
+fn lost() -> Outcome {
+    let fake = fake(GPUS);
+    let gpu = fake.uuid(0);
+    let partition = fake.nvml.create_partition(&gpu, "1g.10gb", place(0, 1)).unwrap();
+    fake.host.change(|state| state.gpus[0].lost = true).unwrap();
+    let inventory = fake.inventory();
+    assert_eq!((inventory.gpus.len(), inventory.faults.len()), (2, 1));
+    assert_eq!(inventory.faults[0].kind, FaultKind::Lost);
+    assert_eq!(inventory.faults[0].uuid.as_deref(), Some(gpu.as_str()));
+    // Whether its partition is gone cannot be known.
+    fails(fake.nvml.destroy_partition(&support::made(&gpu, &partition)), "GPU-FAULT", "lost");
+    fake.host.change(|state| state.gpus[0].lost = false).unwrap();
+    assert_eq!(fake.inventory().gpus[0].partitions(), [partition]);
+    Outcome::Done
+}
+
+fn driver_hangs() -> Outcome {
+    let fake = fake(GPUS);
+    let call = "nvmlInitWithFlags".to_owned();
+    fake.host.script(&[Rule { call, hang: true, ..Rule::default() }]).unwrap();
+    fake.host.watch().unwrap();
+    for _ in 0..2 {
+        fails(fake.nvml.inventory(), "GPU-FAULT", "the driver does not answer nvmlInitWithFlags");
+    }
+    assert_eq!(fake.host.calls().unwrap().len(), 1, "begun more than once");
+    fake.host.script(&[]).unwrap();
+    assert_eq!(fake.inventory().gpus.len(), 3);
+    Outcome::Done
+}
+
+fn reload() -> Outcome {
+    let fake = fake(GPUS);
+    let gpu = fake.uuid(0);
+    fake.nvml.create_partition(&gpu, "1g.10gb", place(0, 1)).unwrap();
+    fake.nvml.set_time_slice(&fake.uuid(2), Interval::Long).unwrap();
+    fake.host.reload_driver("580.95.05").unwrap();
+    let inventory = fake.inventory();
+    assert_eq!(inventory.driver.version, "580.95.05");
+    assert_eq!((inventory.gpus.len(), inventory.gpus[0].partitions().len()), (3, 0));
+    assert_eq!(fake.nvml.time_slice(&fake.uuid(2)).unwrap(), Interval::Default);
+    // Taken out and put in again, the same version: nothing shows but in the answers of NVML.
+    fake.host.change(|state| state.generation += 1).unwrap();
+    eventually("a new session", || fake.inventory().faults.is_empty());
+    fake.host.change(|state| state.loaded = false).unwrap();
+    fails(fake.nvml.inventory(), "GPU-FAULT", "Driver Not Loaded");
+    fake.host.change(|state| state.loaded = true).unwrap();
+    assert_eq!(fake.inventory().gpus.len(), 3);
+    Outcome::Done
+}
+
+fn come_and_go() -> Outcome {
+    let fake = fake(GPUS);
+    let gone = fake.uuid(1);
+    assert_eq!(fake.inventory().gpus.len(), 3);
+    fake.host.change(|state| state.gpus[1].present = false).unwrap();
+    let inventory = fake.inventory();
+    assert_eq!((inventory.gpus.len(), inventory.faults.len()), (2, 0));
+    fails(fake.nvml.time_slice(&gone), "NO-DEVICE", &gone);
+    fake.host.change(|state| state.gpus[1].present = true).unwrap();
+    assert!(fake.inventory().gpu(&gone).is_some());
+    Outcome::Done
+}
+
+fn unloadable() -> Outcome {
+    let folder = support::folder();
+    let open = || Nvml::open(folder.path(), None, Deadlines::default());
+    let error = open().unwrap_err();
+    assert_eq!(error.code(), "NO-DRIVER");
+    for place in ["usr/lib64", "run/nvidia/driver", "home/kubernetes/bin/nvidia", "sim:FILE"] {
+        assert!(error.to_string().contains(place), "{error}");
+    }
+    let library = folder.path().join("usr/lib64/libnvidia-ml.so.1");
+    fs::create_dir_all(library.parent().unwrap()).unwrap();
+    support::write(&library, "no library");
+    let error = open().unwrap().inventory().unwrap_err();
+    assert!(matches!(error, GpuError::Library { .. }), "{error}");
+    assert_eq!(error.code(), "NO-DRIVER");
+    Outcome::Done
+}
+
+fn driver_root() -> Outcome {
+    let fake = fake(GPUS);
+    let root = fake.host.root();
+    let moved = root.join("run/nvidia/driver");
+    fs::create_dir_all(&moved).unwrap();
+    fs::rename(root.join("usr"), moved.join("usr")).unwrap();
+    let found = Nvml::open(root, None, SOON).unwrap();
+    assert_eq!(found.inventory().unwrap().gpus.len(), 3);
+    assert!(Nvml::open(root, Some(&root.join("opt")), SOON).is_err());
+    let given = Nvml::open(root, Some(&moved), SOON).unwrap();
+    assert_eq!(given.inventory().unwrap().gpus.len(), 3);
+    assert_eq!(given.address(), format!("nvml:{}", root.display()));
+    Outcome::Done
+}
+
+fn nodes() -> Outcome {
+    let fake = fake(GPUS);
+    if let Some(why) = support::no_nodes(&fake) {
+        return Outcome::Skipped(why);
+    }
+    let (dev, gpu) = (fake.host.root().join("dev"), fake.uuid(2));
+    let make = |name: &str, major: u64, minor: u64| {
+        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+        let mode = Mode::from_bits_truncate(0o666);
+        mknod(&dev.join(name), SFlag::S_IFCHR, mode, makedev(major, minor)).unwrap();
+    };
+    fs::remove_file(dev.join("nvidia2")).unwrap();
+    fails(fake.nvml.device_files(&gpu, None), "DEVICE-GONE", "dev/nvidia2");
+    make("nvidia2", 195, 7);
+    fails(
+        fake.nvml.device_files(&gpu, None),
+        "DEVICE-CHANGED",
+        "195:7, and the driver's are 195:2",
+    );
+    fs::remove_file(dev.join("nvidia-uvm")).unwrap();
+    make("nvidia-uvm", 510, 0);
+    fails(fake.nvml.driver_files(), "DEVICE-CHANGED", "510:0, and the driver's are 509:0");
+    fs::remove_file(dev.join("nvidia-uvm")).unwrap();
+    fails(fake.nvml.driver_files(), "DEVICE-GONE", "dev/nvidia-uvm");
+    // A capability that leads to somebody else's instance since the driver was loaded again.
+    let gpu = fake.uuid(1);
+    let partition = fake.nvml.create_partition(&gpu, "1g.5gb", place(0, 1)).unwrap();
+    fs::create_dir_all(dev.join("nvidia-caps")).unwrap();
+    make("nvidia-caps/nvidia-cap147", 511, 147);
+    fails(fake.nvml.device_files(&gpu, Some(&partition.uuid)), "DEVICE-CHANGED", "nvidia-cap147");
+    Outcome::Done
+}
+
+fn time_slices() -> Outcome {
+    let fake = fake(GPUS);
+    let gpu = fake.uuid(2);
+    fake.host.refuse_time_slices(&gpu).unwrap();
+    for refused in
+        [fake.nvml.time_slice(&gpu).map(drop), fake.nvml.set_time_slice(&gpu, Interval::Long)]
+    {
+        fails(refused, "CONFIG-UNSUPPORTED", "Setting time-slice is not supported");
+    }
+    let slices = fake.host.root().join(".fake-nvml/timeslice");
+    support::write(&slices.join(&gpu), "hang\n");
+    let began = Instant::now();
+    fails(fake.nvml.time_slice(&gpu), "GPU-FAULT", "was killed");
+    assert!(began.elapsed() < SOON.look * 2);
+    let smi = fake.host.root().join("usr/bin/nvidia-smi");
+    fs::remove_file(&smi).unwrap();
+    fails(fake.nvml.time_slice(&gpu), "NO-DRIVER", "usr/bin/nvidia-smi");
+    Outcome::Done
+}

@@ -1,0 +1,55 @@
+//! GPU backends: one contract, held against the simulated node, against NVML on a fake host, and,
+//! where this machine has GPUs, against the real library (only what reads); and what NVML may do to
+//! us, on the fake host alone.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "what clippy.toml allows in tests, and here also in what they share"
+)]
+
+mod contract;
+mod fault;
+mod hostile;
+mod mig;
+mod real;
+mod support;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+/// A test, or why it cannot be had on this machine.
+type Run = fn() -> Outcome;
+
+enum Outcome {
+    Done,
+    Skipped(String),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let all = [contract::tests(), mig::tests(), hostile::tests(), fault::tests(), real::tests()];
+    let trials = all.into_iter().flatten().map(|(name, run)| trial(name, run)).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(name: String, run: Box<dyn FnOnce() -> Outcome + Send>) -> Trial {
+    Trial::ignorable_test(name, move || match run() {
+        Outcome::Done => Ok(Completion::Completed),
+        Outcome::Skipped(why) => Ok(Completion::ignored_with(format!("SKIPPED: {why}"))),
+    })
+}
+
+type Test = (String, Box<dyn FnOnce() -> Outcome + Send>);
+
+fn named(area: &str, tests: &[(&str, Run)]) -> Vec<Test> {
+    let test = |(name, run): &(&str, Run)| -> Test {
+        let run = *run;
+        (format!("{area}::{name}"), Box::new(run))
+    };
+    tests.iter().map(test).collect()
+}

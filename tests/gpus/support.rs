@@ -1,0 +1,115 @@
+//! What the tests share: a host with the GPUs of a test, simulated or faked.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use divvy::gpu::{
+    GpuError, Gpus, Inventory, MadePartition, Partition, Placement,
+    nvml::{Deadlines, Nvml},
+    sim::Sim,
+};
+use divvy_fake_nvml::FakeHost;
+use tempfile::TempDir;
+
+/// GPUs by model, and whether they are in MIG mode.
+pub(crate) type Gpu = (&'static str, bool);
+
+/// Deadlines that a test can wait for, and that a crowded machine keeps.
+pub(crate) const SOON: Deadlines = Deadlines {
+    open: Duration::from_secs(2),
+    look: Duration::from_secs(1),
+    change: Duration::from_secs(2),
+};
+
+/// A folder that is gone afterwards: in memory where that can be had.
+pub(crate) fn folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A fake host and NVML on it.
+pub(crate) struct Fake {
+    pub(crate) host: FakeHost,
+    pub(crate) nvml: Nvml,
+    /// Gone with it.
+    pub(crate) _folder: TempDir,
+}
+
+pub(crate) fn fake(gpus: &[Gpu]) -> Fake {
+    let folder = folder();
+    let host = FakeHost::make(folder.path(), gpus).unwrap();
+    let nvml = Nvml::open(host.root(), None, SOON).unwrap();
+    Fake { host, nvml, _folder: folder }
+}
+
+impl Fake {
+    /// UUID of a GPU, by its place in the host's state.
+    pub(crate) fn uuid(&self, index: usize) -> String {
+        self.host.state().unwrap().gpus[index].uuid.clone()
+    }
+
+    /// The GPU instances that the hardware has, of all GPUs.
+    pub(crate) fn instances(&self) -> usize {
+        self.host.state().unwrap().gpus.iter().map(|gpu| gpu.instances.len()).sum()
+    }
+
+    pub(crate) fn inventory(&self) -> Inventory {
+        self.nvml.inventory().unwrap()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's own input")]
+pub(crate) fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+}
+
+/// A simulated node with these GPUs.
+pub(crate) fn sim(folder: &Path, gpus: &[Gpu]) -> Sim {
+    let gpus =
+        gpus.iter().map(|(model, mig)| format!("[[gpu]]\nmodel = \"{model}\"\nmig = {mig}\n"));
+    write(&folder.join("node.toml"), &gpus.collect::<String>());
+    Sim::open(&folder.join("node.toml")).unwrap()
+}
+
+pub(crate) fn place(start: u8, size: u8) -> Placement {
+    Placement { start, size }
+}
+
+pub(crate) fn made(gpu: &str, partition: &Partition) -> MadePartition {
+    MadePartition {
+        gpu: gpu.to_owned(),
+        profile: partition.profile.clone(),
+        placement: partition.placement,
+        uuid: Some(partition.uuid.clone()),
+    }
+}
+
+#[track_caller]
+pub(crate) fn fails<T: std::fmt::Debug>(result: Result<T, GpuError>, code: &str, says: &str) {
+    let error = result.unwrap_err();
+    assert_eq!(error.code(), code, "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+/// Waits for what happens in another thread.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "{what} did not come to be");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Why device nodes cannot be made here, if they cannot.
+pub(crate) fn no_nodes(fake: &Fake) -> Option<String> {
+    let there = fake.host.root().join("dev/nvidiactl").exists();
+    (!there).then(|| "only root can make the fake host's device nodes".to_owned())
+}
+
+/// That any thread may hold a backend.
+pub(crate) fn shared(gpus: &dyn Gpus) -> &(dyn Gpus + Send + Sync) {
+    gpus
+}
