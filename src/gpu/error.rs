@@ -58,6 +58,37 @@ pub enum GpuError {
         /// The GPU's UUID.
         gpu: String,
     },
+    /// The product has no MIG mode.
+    #[error("GPU {gpu} is a {product}, which has no MIG mode")]
+    NoMig {
+        /// The GPU's UUID.
+        gpu: String,
+        /// The product.
+        product: String,
+    },
+    /// The product changes its MIG mode with a reset only.
+    #[error(
+        "GPU {gpu} is a {product}, which changes its MIG mode with a reset only: end what uses it, \
+         then nvidia-smi -i {gpu} -mig {}, nvidia-smi -i {gpu} --gpu-reset; in a virtual machine, \
+         restart it",
+        u8::from(*on)
+    )]
+    MigReset {
+        /// The GPU's UUID.
+        gpu: String,
+        /// The product.
+        product: String,
+        /// The mode that was asked for.
+        on: bool,
+    },
+    /// Something uses the GPU, so its MIG mode stays.
+    #[error("GPU {gpu}: its MIG mode stays as it is: {by}")]
+    MigBusy {
+        /// The GPU's UUID.
+        gpu: String,
+        /// What uses it.
+        by: String,
+    },
     /// The product has no such profile, or not there.
     #[error("GPU {gpu} has no place {placement} for profile {profile}")]
     NoPlacement {
@@ -291,13 +322,15 @@ impl GpuError {
             Self::Lock(_) => "STATE-DIR",
             Self::NoGpu { .. }
             | Self::MigOff { .. }
+            | Self::NoMig { .. }
             | Self::NoPlacement { .. }
             | Self::NoPartition { .. } => "NO-DEVICE",
             Self::Occupied { .. } => "OVERLAP",
             Self::NoNode { .. } | Self::NoMajor { .. } => "DEVICE-GONE",
             Self::StaleNode { .. } => "DEVICE-CHANGED",
             Self::NoDriver { .. } | Self::Library { .. } | Self::NoProgram { .. } => "NO-DRIVER",
-            Self::Nvml { code: IN_USE, .. } => "GPU-IN-USE",
+            Self::MigReset { .. } => "MIG-RESET",
+            Self::Nvml { code: IN_USE, .. } | Self::MigBusy { .. } => "GPU-IN-USE",
             Self::DriverSilent { .. }
             | Self::Fault(_)
             | Self::Nvml { .. }

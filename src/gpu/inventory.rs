@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::{
-    Addressing, ComputeMode, Device, DeviceName, Fabric, Fault, Model, NvLink, PciAddress,
-    Placement, Profile, model::collide,
+    Addressing, ComputeMode, Device, DeviceName, Fabric, Fault, GpuError, Model, NvLink,
+    PciAddress, Placement, Profile, model::collide,
 };
 
 /// A node's GPUs, by PCI address.
@@ -199,6 +199,30 @@ impl Gpu {
         match &self.mig {
             Mig::On(partitions) => partitions,
             Mig::Unsupported | Mig::Off => &[],
+        }
+    }
+
+    /// Refuses to switch its MIG mode where that is known to be no use; true when it is so already.
+    pub(super) fn may_set_mig(&self, on: bool) -> Result<bool, GpuError> {
+        let (gpu, product) = (self.uuid.clone(), self.product.clone());
+        let there = match &self.mig {
+            Mig::Unsupported => return Err(GpuError::NoMig { gpu, product }),
+            Mig::Off => None,
+            Mig::On(partitions) => {
+                let instances = self.instances.iter().map(Occupant::Instance);
+                partitions.iter().map(Occupant::Partition).chain(instances).next()
+            }
+        };
+        if matches!(self.mig, Mig::On(_)) == on {
+            return Ok(true);
+        }
+        // Before Hopper (compute capability 9) the mode is pending until a reset (dra-drivers.md 4.3).
+        if self.compute.0 < 9 {
+            return Err(GpuError::MigReset { gpu, product, on });
+        }
+        match there {
+            Some(there) => Err(GpuError::MigBusy { gpu, by: format!("it has {there}") }),
+            None => Ok(false),
         }
     }
 

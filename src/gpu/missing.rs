@@ -57,6 +57,10 @@ impl Gpus for Missing {
         self.error()
     }
 
+    fn set_mig(&self, _: &str, _: bool) -> Result<(), GpuError> {
+        self.error()
+    }
+
     fn device_files(&self, _: &str, _: Option<&str>) -> Result<Files, GpuError> {
         self.error()
     }

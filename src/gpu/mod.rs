@@ -59,6 +59,10 @@ pub trait Gpus: fmt::Debug + Send + Sync {
     /// Sets which processes a GPU lets in.
     fn set_compute_mode(&self, gpu: &str, mode: ComputeMode) -> Result<(), GpuError>;
 
+    /// Switches a GPU's MIG mode, if that takes effect at once: where it needs a reset, or something
+    /// uses the GPU, nothing is changed.
+    fn set_mig(&self, gpu: &str, on: bool) -> Result<(), GpuError>;
+
     /// What a container needs to use this GPU (`partition`: this part of it) alone.
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError>;
 

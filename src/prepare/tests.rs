@@ -144,6 +144,10 @@ impl Gpus for Faulty {
         self.call(|sim| sim.set_compute_mode(gpu, mode))
     }
 
+    fn set_mig(&self, gpu: &str, on: bool) -> Result<(), GpuError> {
+        self.call(|sim| sim.set_mig(gpu, on))
+    }
+
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
         self.call(|sim| sim.device_files(gpu, partition))
     }

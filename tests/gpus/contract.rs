@@ -18,7 +18,7 @@ const GPUS: &[Gpu] = &[
 
 type Contract = fn(&dyn Gpus);
 
-const CONTRACT: [(&str, Contract); 8] = [
+const CONTRACT: [(&str, Contract); 9] = [
     ("an inventory says what each GPU is", describes),
     ("every place of every profile can be taken and given back", every_place),
     ("what is in the way is named, and nothing is changed", in_the_way),
@@ -26,6 +26,7 @@ const CONTRACT: [(&str, Contract); 8] = [
     ("media extensions exist once", media),
     ("what is not ours stays", not_ours),
     ("time slices and compute modes stay as they were set", settings),
+    ("MIG mode is switched where that takes effect at once, and empty", mig_mode),
     ("any order of making and ending keeps to the placement rules", random),
 ];
 
@@ -176,6 +177,24 @@ fn settings(gpus: &dyn Gpus) {
         gpus.set_compute_mode(&gpu, mode).unwrap();
         assert_eq!(gpus.inventory().unwrap().gpus[0].compute_mode, mode);
     }
+}
+
+fn mig_mode(gpus: &dyn Gpus) {
+    let uuids: Vec<String> =
+        gpus.inventory().unwrap().gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+    gpus.set_mig(&uuids[0], true).unwrap();
+    gpus.set_mig(&uuids[0], true).unwrap();
+    let part = gpus.create_partition(&uuids[0], "1g.10gb", place(0, 1)).unwrap();
+    fails(gpus.set_mig(&uuids[0], false), "GPU-IN-USE", &part.uuid);
+    gpus.destroy_partition(&made(&uuids[0], &part)).unwrap();
+    gpus.set_mig(&uuids[0], false).unwrap();
+    gpus.set_mig(&uuids[2], true).unwrap();
+    fails(gpus.set_mig(&uuids[2], false), "MIG-RESET", "-mig 0, nvidia-smi -i GPU-");
+    fails(gpus.set_mig(&uuids[5], true), "NO-DEVICE", "Tesla T4, which has no MIG mode");
+    let inventory = gpus.inventory().unwrap();
+    assert_eq!(inventory.gpus[0].mig, Mig::Off);
+    let pending: Vec<bool> = inventory.gpus.iter().map(|gpu| gpu.mig_pending).collect();
+    assert_eq!(pending, [false, true, true, true, false, false]);
 }
 
 fn random(gpus: &dyn Gpus) {

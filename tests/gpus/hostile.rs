@@ -27,6 +27,8 @@ pub(crate) fn tests() -> Vec<Test> {
             ("what a slow call makes too late is undone", late),
             ("a slow GPU keeps nobody else", slow),
             ("GPUs are changed at the same time", parallel),
+            ("who looks at the same time shares a look", looks),
+            ("what others can write is not run", untrusted),
             ("a lost GPU is a fault until it is back", lost),
             ("a driver that hangs is waited for once", driver_hangs),
             ("another driver is another inventory, without a restart", reload),
@@ -123,6 +125,38 @@ fn parallel() -> Outcome {
     Outcome::Done
 }
 
+fn looks() -> Outcome {
+    let fake = fake(&[("H100-80GB", false); 8]);
+    fake.inventory();
+    fake.host.script(&[Rule { call: "*".to_owned(), delay_ms: 20, ..Rule::default() }]).unwrap();
+    let began = Instant::now();
+    fake.inventory();
+    let one = began.elapsed();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| assert_eq!(fake.inventory().gpus.len(), 8));
+        }
+    });
+    // At most the look that is under way, and the next.
+    let all = began.elapsed().saturating_sub(one);
+    assert!(all < one * 4, "{one:?} for one, {all:?} for sixteen");
+    Outcome::Done
+}
+
+fn untrusted() -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+    let fake = fake(GPUS);
+    let everybody = |path: &std::path::Path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    everybody(&fake.host.root().join("usr/bin/nvidia-smi"));
+    fails(fake.nvml.time_slice(&fake.uuid(2)), "UNTRUSTED", "usr/bin/nvidia-smi");
+    let again = Nvml::open(fake.host.root(), None, SOON).unwrap();
+    everybody(&fake.host.root().join("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.65.06"));
+    fails(again.inventory(), "UNTRUSTED", "libnvidia-ml.so.580.65.06");
+    Outcome::Done
+}
+
 fn lost() -> Outcome {
     let fake = fake(GPUS);
     let gpu = fake.uuid(0);
@@ -164,8 +198,13 @@ fn reload() -> Outcome {
     assert_eq!((inventory.gpus.len(), inventory.gpus[0].partitions().len()), (3, 0));
     assert_eq!(fake.nvml.time_slice(&fake.uuid(2)).unwrap(), Interval::Default);
     // Taken out and put in again, the same version: nothing shows but in the answers of NVML.
-    fake.host.change(|state| state.generation += 1).unwrap();
-    eventually("a new session", || fake.inventory().faults.is_empty());
+    let reload = || fake.host.change(|state| state.generation += 1).unwrap();
+    reload();
+    assert_eq!(fake.inventory().gpus.len(), 3);
+    reload();
+    let partition = fake.nvml.create_partition(&gpu, "1g.10gb", place(0, 1)).unwrap();
+    reload();
+    fake.nvml.destroy_partition(&support::made(&gpu, &partition)).unwrap();
     fake.host.change(|state| state.loaded = false).unwrap();
     fails(fake.nvml.inventory(), "GPU-FAULT", "Driver Not Loaded");
     fake.host.change(|state| state.loaded = true).unwrap();

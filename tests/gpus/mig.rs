@@ -18,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
             ("a partition in use is not ended, and ended when it is free", in_use),
             ("a GPU instance that several compute instances share is no partition", shared),
             ("a MIG mode that was changed outside shows", mode),
+            ("a MIG mode that a process keeps is not left pending", busy),
             ("minors that were turned change nodes, not names", minors),
         ],
     )
@@ -124,6 +125,15 @@ fn mode() -> Outcome {
     assert!(!inventory.gpus[0].mig_pending && inventory.gpus[1].mig_pending);
     fake.host.change(|state| state.gpus[1].mig = false).unwrap();
     assert_eq!(fake.inventory().gpus[1].mig, Mig::Off);
+    Outcome::Done
+}
+
+fn busy() -> Outcome {
+    let fake = fake(GPUS);
+    fake.host.change(|state| state.gpus[1].clients = 1).unwrap();
+    fails(fake.nvml.set_mig(&fake.uuid(1), true), "GPU-IN-USE", "a process uses it");
+    let gpu = fake.inventory().gpus[1].clone();
+    assert_eq!((gpu.mig, gpu.mig_pending), (Mig::Off, false));
     Outcome::Done
 }
 

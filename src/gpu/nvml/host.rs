@@ -98,6 +98,18 @@ impl Host {
         })
     }
 
+    /// Refuses a program or library that others could have written: it runs with our rights.
+    pub(super) fn trusted(path: &Path) -> Result<(), GpuError> {
+        let stat = rustix::fs::stat(path).map_err(|errno| {
+            let (path, doing) = (path.to_owned(), "read");
+            GpuError::from(file::FileError::Io { path, doing, source: errno.into() })
+        })?;
+        match Trust::of_process().distrust(&stat) {
+            None => Ok(()),
+            Some(why) => Err(file::FileError::Untrusted { path: path.to_owned(), why }.into()),
+        }
+    }
+
     /// The driver as it is now.
     pub(super) fn stamp(&self) -> Result<Stamp, GpuError> {
         let library = self.library()?;

@@ -21,10 +21,10 @@ use super::{
     ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, Partition,
     Placement,
 };
-use api::Failed;
+use api::{Caller, Failed};
 use host::Host;
 use read::Desk;
-use session::Sessions;
+use session::{Session, Sessions};
 
 /// The GPUs of a machine with NVIDIA's driver.
 #[derive(Debug)]
@@ -77,8 +77,28 @@ impl Nvml {
         Ok(Self { address, host, deadlines, sessions: Sessions::default() })
     }
 
-    fn session(&self) -> Result<std::sync::Arc<session::Session>, GpuError> {
-        self.sessions.get(&self.host, self.deadlines.open)
+    /// In a session, and where that turns out to be of the past, in another.
+    fn in_session<T>(&self, act: impl Fn(&Session) -> Result<T, GpuError>) -> Result<T, GpuError> {
+        let session = self.sessions.get(&self.host, self.deadlines.open)?;
+        let done = act(&session);
+        if !session.is_stale() {
+            return done;
+        }
+        drop(session);
+        act(&*self.sessions.get(&self.host, self.deadlines.open)?)
+    }
+
+    /// Has the worker of a GPU change something. `undo` takes back what comes too late.
+    fn change<T: Send + 'static>(
+        &self,
+        gpu: &str,
+        work: impl FnOnce(&Caller, &mut Desk) -> Result<T, GpuError> + Clone + Send + 'static,
+        undo: impl FnOnce(&Caller, &mut Desk, T) + Clone + Send + 'static,
+    ) -> Result<T, GpuError> {
+        self.in_session(|session| {
+            let station = session.station(gpu, self.deadlines.look)?;
+            session.on(station, self.deadlines.change, work.clone(), undo.clone())
+        })
     }
 }
 
@@ -88,15 +108,16 @@ impl Gpus for Nvml {
     }
 
     fn inventory(&self) -> Result<Inventory, GpuError> {
-        let session = self.session()?;
-        let (mut gpus, mut faults) = (Vec::new(), Vec::new());
-        for gpu in session.read(self.deadlines.look) {
-            match gpu {
-                Ok(gpu) => gpus.push(gpu),
-                Err(fault) => faults.push(fault),
+        self.in_session(|session| {
+            let (mut gpus, mut faults) = (Vec::new(), Vec::new());
+            for gpu in session.read(self.deadlines.look) {
+                match gpu {
+                    Ok(gpu) => gpus.push(gpu),
+                    Err(fault) => faults.push(fault),
+                }
             }
-        }
-        Ok(Inventory { node: self.host.name(), driver: session.driver.clone(), gpus, faults })
+            Ok(Inventory { node: self.host.name(), driver: session.driver.clone(), gpus, faults })
+        })
     }
 
     fn create_partition(
@@ -105,13 +126,9 @@ impl Gpus for Nvml {
         profile: &str,
         placement: Placement,
     ) -> Result<Partition, GpuError> {
-        let session = self.session()?;
-        let station = session.station(gpu, self.deadlines.look)?;
-        let (uuid, profile) = (gpu.to_owned(), profile.to_owned());
-        let of = uuid.clone();
-        session.on(
-            station,
-            self.deadlines.change,
+        let (uuid, of, profile) = (gpu.to_owned(), gpu.to_owned(), profile.to_owned());
+        self.change(
+            gpu,
             move |caller, desk| desk.create(caller, &uuid, &profile, placement),
             move |caller, desk, late| {
                 let Partition { profile, placement, uuid, .. } = late;
@@ -123,41 +140,42 @@ impl Gpus for Nvml {
     }
 
     fn destroy_partition(&self, made: &MadePartition) -> Result<(), GpuError> {
-        let session = self.session()?;
-        let station = match session.station(&made.gpu, self.deadlines.look) {
-            Ok(station) => station,
+        let ours = made.clone();
+        let destroy = move |caller: &Caller, desk: &mut Desk| desk.destroy(caller, &ours);
+        match self.change(&made.gpu, destroy, |_, _, ()| {}) {
             // Taken out, and its partitions with it.
-            Err(GpuError::NoGpu { .. }) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let made = made.clone();
-        let destroy = move |caller: &api::Caller, desk: &mut Desk| desk.destroy(caller, &made);
-        session.on(station, self.deadlines.change, destroy, |_, _, ()| {})
+            Err(GpuError::NoGpu { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     fn time_slice(&self, gpu: &str) -> Result<Interval, GpuError> {
-        self.session()?.station(gpu, self.deadlines.look)?;
+        self.in_session(|session| session.station(gpu, self.deadlines.look).map(drop))?;
         smi::time_slice(&self.host, gpu, self.deadlines.look)
     }
 
     fn set_time_slice(&self, gpu: &str, interval: Interval) -> Result<(), GpuError> {
-        self.session()?.station(gpu, self.deadlines.look)?;
+        self.in_session(|session| session.station(gpu, self.deadlines.look).map(drop))?;
         smi::set_time_slice(&self.host, gpu, interval, self.deadlines.change)
     }
 
     fn set_compute_mode(&self, gpu: &str, mode: ComputeMode) -> Result<(), GpuError> {
-        let session = self.session()?;
-        let station = session.station(gpu, self.deadlines.look)?;
         let of = format!("GPU {gpu}");
-        let set = move |caller: &api::Caller, desk: &mut Desk| {
+        let set = move |caller: &Caller, desk: &mut Desk| {
             let set = desk.device(caller).and_then(|gpu| caller.set_compute_mode(gpu, mode));
             set.map_err(|failed| GpuError::nvml(&of, &failed))
         };
-        session.on(station, self.deadlines.change, set, |_, _, ()| {})
+        self.change(gpu, set, |_, _, ()| {})
+    }
+
+    fn set_mig(&self, gpu: &str, on: bool) -> Result<(), GpuError> {
+        let of = gpu.to_owned();
+        let set = move |caller: &Caller, desk: &mut Desk| desk.set_mig(caller, &of, on);
+        self.change(gpu, set, |_, _, ()| {})
     }
 
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
-        let found = self.session()?.gpu(gpu, self.deadlines.look)?;
+        let found = self.in_session(|session| session.gpu(gpu, self.deadlines.look))?;
         let Some(uuid) = partition else { return node::of_device(&self.host, &found, None) };
         let there = match &found.mig {
             Mig::On(there) => there.iter().find(|there| there.uuid == uuid),

@@ -59,6 +59,30 @@ impl Desk {
         })
     }
 
+    /// Switches MIG mode, or leaves all as it is.
+    pub(super) fn set_mig(&mut self, caller: &Caller, gpu: &str, on: bool) -> Result<(), GpuError> {
+        let wrong = |failed: Failed| GpuError::nvml(&format!("GPU {gpu}"), &failed);
+        let now = self.read(caller).map_err(wrong)?;
+        if now.may_set_mig(on)? {
+            return Ok(());
+        }
+        let device = self.device(caller).map_err(wrong)?;
+        let activation = caller.set_mig_mode(device, on).map_err(wrong)?;
+        let (current, _) = caller.mig_mode(device).map_err(wrong)?;
+        if current == on {
+            return Ok(());
+        }
+        // Else the next reset would surprise whoever does it.
+        caller.set_mig_mode(device, !on).map_err(wrong)?;
+        let by = match activation {
+            sys::nvmlReturn_enum_NVML_ERROR_IN_USE => {
+                "a process uses it: nvidia-smi shows which".to_owned()
+            }
+            code => format!("NVML answers {code}"),
+        };
+        Err(GpuError::MigBusy { gpu: gpu.to_owned(), by })
+    }
+
     /// Ends the partition that divvy made, and nothing else: what lies there must have its profile,
     /// place and UUID. Where its compute instance is gone, the GPU instance at its place is what is
     /// left of it.

@@ -9,7 +9,9 @@ use super::{
     api::{Caller, Device, Failed, Instance, ProfileInfo},
     host::Host,
 };
-use crate::gpu::{Addressing, Gpu, GpuInstance, Mig, Partition, PciAddress, Placement, Profile};
+use crate::gpu::{
+    Addressing, Gpu, GpuInstance, Mig, NvLink, Partition, PciAddress, Placement, Profile,
+};
 
 /// What a worker keeps.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ struct Facts {
     compute: (u32, u32),
     memory: u64,
     addressing: Option<Addressing>,
+    nvlinks: Vec<NvLink>,
     profiles: Vec<Profile>,
 }
 
@@ -119,7 +122,7 @@ impl Desk {
             numa: numa.and_then(|node| u32::try_from(node).ok()),
             pcie_root: self.host.pcie_root(self.pci),
             addressing: facts.addressing,
-            nvlinks: caller.nvlinks(device),
+            nvlinks: facts.nvlinks,
             fabric: caller.fabric(device),
             mig: match mig {
                 None => Mig::Unsupported,
@@ -143,8 +146,11 @@ impl Desk {
         let mut all = Vec::new();
         for handle in caller.instances(device, profile.id)? {
             let (id, placement) = caller.instance_info(handle)?;
-            let mut compute = Vec::new();
+            let mut compute: Vec<FoundCompute> = Vec::new();
             for (kind, slices) in self.compute_profiles(caller, handle, profile)? {
+                if compute.iter().map(|there| there.slices).sum::<u32>() >= profile.slices() {
+                    break;
+                }
                 for handle in caller.compute_instances(handle, kind)? {
                     let (id, device) = caller.compute_info(handle)?;
                     let uuid = caller.uuid(device)?;
@@ -187,6 +193,8 @@ impl Desk {
                 Err(failed) => return Err(failed),
             }
         }
+        // The largest first: of most instances it is the only one.
+        kinds.sort_by_key(|(_, slices)| std::cmp::Reverse(*slices));
         self.compute.insert(profile.id, kinds.clone());
         Ok(kinds)
     }
@@ -204,6 +212,7 @@ impl Desk {
             compute: caller.compute(device)?,
             memory: caller.memory(device)?,
             addressing: caller.addressing(device),
+            nvlinks: caller.nvlinks(device),
             profiles: profiles(caller, device)?,
         };
         self.facts = Some(facts.clone());

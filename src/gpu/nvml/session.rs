@@ -18,7 +18,7 @@ use super::{
     api::{Api, Caller, Failed, Now, OpenError},
     host::{Host, Stamp},
     read::Desk,
-    worker::{Awaited, Silent, Worker},
+    worker::{Next, Shared, Silent, Worker},
 };
 use crate::gpu::{Driver, Fault, FaultKind, Gpu, GpuError, PciAddress};
 
@@ -40,6 +40,7 @@ pub(super) struct Station {
     pub(super) worker: Worker<Desk>,
     /// As it last said it was.
     uuid: Mutex<Option<String>>,
+    next: Next<Result<Gpu, Failed>>,
 }
 
 /// Sessions, one at a time.
@@ -116,6 +117,7 @@ impl Opening {
 impl Session {
     fn begin(host: &Host, stamp: Stamp, now: &Now) -> Result<Self, GpuError> {
         let library = host.library()?;
+        Host::trusted(&library)?;
         let caller = Api::open(&library, now).map_err(|error| match error {
             OpenError::Load(source) => GpuError::Library { path: library, source },
             OpenError::Init(failed) => GpuError::nvml("the driver", &failed),
@@ -134,12 +136,17 @@ impl Session {
         let station = |pci: PciAddress| {
             let name = format!("nvml {pci}");
             let worker = Worker::start(name, caller.another(), Desk::new(pci, host.clone()))?;
-            Ok(Station { pci, worker, uuid: Mutex::new(None) })
+            Ok(Station { pci, worker, uuid: Mutex::new(None), next: Next::default() })
         };
         let gpus = addresses.into_iter().map(station).collect::<io::Result<_>>();
         let gpus = gpus.map_err(thread_error)?;
         let (begun, stale) = (Instant::now(), AtomicBool::new(false));
         Ok(Self { stamp, begun, stale, driver, gpus })
+    }
+
+    /// True when it is of no more use, and another should be tried.
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale.load(Relaxed)
     }
 
     /// Every GPU as it is now, or what is wrong with it.
@@ -196,7 +203,11 @@ impl Session {
             return Err(silent(stuck));
         }
         let asked = station.worker.ask(work, undo);
-        asked.until(Instant::now() + patience).map_err(silent)?
+        let done = asked.until(Instant::now() + patience).map_err(silent)?;
+        if matches!(&done, Err(GpuError::Nvml { code, .. }) if is_past(*code)) {
+            self.stale.store(true, Relaxed);
+        }
+        done
     }
 
     /// Notes what an answer says of the session and the GPU.
@@ -212,7 +223,7 @@ impl Session {
             }
             Ok(Err(failed)) => {
                 let lost = failed.is(sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST);
-                if is_past(&failed) || (lost && self.begun.elapsed() > LOST_FOR) {
+                if is_past(failed.code) || (lost && self.begun.elapsed() > LOST_FOR) {
                     self.stale.store(true, Relaxed);
                 }
                 Err(station.fault(failed.into()))
@@ -226,13 +237,13 @@ impl Session {
 const LOST_FOR: Duration = Duration::from_secs(60);
 
 /// True when NVML says that this session's driver is not there any more.
-fn is_past(failed: &Failed) -> bool {
+fn is_past(code: u32) -> bool {
     [
         sys::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
         sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED,
         sys::nvmlReturn_enum_NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     ]
-    .contains(&failed.code)
+    .contains(&code)
 }
 
 fn enumerate(caller: &Caller) -> Result<Vec<PciAddress>, Failed> {
@@ -261,10 +272,10 @@ impl Station {
     }
 
     /// Asks all about it, unless somebody has asked it something in vain.
-    fn ask_all(&self) -> Result<Awaited<Result<Gpu, Failed>>, Silent> {
+    fn ask_all(&self) -> Result<Shared<Result<Gpu, Failed>>, Silent> {
         match self.worker.stuck() {
             Some(silent) => Err(silent),
-            None => Ok(self.worker.ask(|caller, desk| desk.read(caller), |_, _, _| {})),
+            None => Ok(self.worker.share(&self.next, |caller, desk| desk.read(caller))),
         }
     }
 

@@ -3,14 +3,13 @@
 use std::{
     io::Read,
     os::fd::AsFd,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
-use divvy_cdi::file::{Distrust, Trust};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -123,14 +122,6 @@ fn find(host: &Host) -> Result<PathBuf, GpuError> {
         let looked_at = PLACES.iter().map(|place| root.join(place)).collect();
         return Err(GpuError::NoProgram { looked_at });
     };
-    match distrust(&path)? {
-        None => Ok(path),
-        Some(why) => Err(divvy_cdi::file::FileError::Untrusted { path, why }.into()),
-    }
-}
-
-fn distrust(path: &Path) -> Result<Option<Distrust>, GpuError> {
-    let stat = rustix::fs::stat(path)
-        .map_err(|errno| GpuError::Program { path: path.to_owned(), source: errno.into() })?;
-    Ok(Trust::of_process().distrust(&stat))
+    Host::trusted(&path)?;
+    Ok(path)
 }

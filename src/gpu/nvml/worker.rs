@@ -36,6 +36,23 @@ pub(super) struct Awaited<T> {
     now: Now,
 }
 
+/// A job that is asked for and not begun: whoever comes before it begins shares its answer.
+pub(super) type Next<T> = Arc<Mutex<Option<Arc<Answer<T>>>>>;
+
+/// An answer for all who asked.
+#[derive(Debug)]
+pub(super) struct Answer<T> {
+    given: Mutex<Option<T>>,
+    changed: Condvar,
+}
+
+/// An answer that others may wait for too.
+#[derive(Debug)]
+pub(super) struct Shared<T> {
+    answer: Arc<Answer<T>>,
+    now: Now,
+}
+
 #[derive(Debug)]
 struct Slot<T> {
     state: Mutex<State<T>>,
@@ -88,6 +105,30 @@ impl<D: Send + 'static> Worker<D> {
         Awaited { slot, now: self.now.clone() }
     }
 
+    /// Gives it a job that changes nothing, unless the same is about to be done already.
+    pub(super) fn share<T: Clone + Send + 'static>(
+        &self,
+        next: &Next<T>,
+        work: impl FnOnce(&Caller, &mut D) -> T + Send + 'static,
+    ) -> Shared<T> {
+        let mut waiting = next.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.now.clone();
+        if let Some(answer) = waiting.as_ref() {
+            return Shared { answer: Arc::clone(answer), now };
+        }
+        let answer = Arc::new(Answer { given: Mutex::new(None), changed: Condvar::new() });
+        *waiting = Some(Arc::clone(&answer));
+        let (theirs, next) = (Arc::clone(&answer), Arc::clone(next));
+        let _sent = self.jobs.send(Box::new(move |caller: &Caller, kept: &mut D| {
+            // Who comes from here on wants to see what is done meanwhile.
+            *next.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            let given = work(caller, kept);
+            *theirs.given.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+            theirs.changed.notify_all();
+        }));
+        Shared { answer, now }
+    }
+
     /// The call that somebody has waited for in vain, and that has not come back since.
     pub(super) fn stuck(&self) -> Option<Silent> {
         self.now.is_late().then(|| Silent { call: self.now.call() })
@@ -115,6 +156,27 @@ impl<T> Awaited<T> {
             }
             let waited = self.slot.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl<T: Clone> Shared<T> {
+    /// The answer, or that none came before the deadline.
+    pub(super) fn until(self, deadline: Instant) -> Result<T, Silent> {
+        let mut given = self.answer.given.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(given) = given.as_ref() {
+                return Ok(given.clone());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.now.late(true);
+                return Err(Silent { call: self.now.call() });
+            }
+            let waited = self.answer.changed.wait_timeout(given, left);
+            given = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -80,9 +80,10 @@ impl Sim {
                 index,
             ));
             let kept = state.gpus.get(&gpu.uuid).cloned().unwrap_or_default();
-            let mig = if group.mig { Mig::On(kept.partitions) } else { gpu.mig };
+            let mig_on = kept.mig.unwrap_or(group.mig);
+            let mig = if mig_on { Mig::On(kept.partitions) } else { gpu.mig };
             let nvlinks = (0..model.nvlinks).map(nvlink).collect();
-            Gpu { mig, mig_pending: group.mig, nvlinks, compute_mode: kept.compute_mode, ..gpu }
+            Gpu { mig, mig_pending: mig_on, nvlinks, compute_mode: kept.compute_mode, ..gpu }
         });
         gpus.collect()
     }
@@ -186,6 +187,15 @@ impl Gpus for Sim {
         self.store.change(|state| {
             self.gpu(state, gpu)?;
             state.gpus.entry(gpu.to_owned()).or_default().compute_mode = mode;
+            Ok(())
+        })
+    }
+
+    fn set_mig(&self, gpu: &str, on: bool) -> Result<(), GpuError> {
+        self.store.change(|state| {
+            if !self.gpu(state, gpu)?.may_set_mig(on)? {
+                state.gpus.entry(gpu.to_owned()).or_default().mig = Some(on);
+            }
             Ok(())
         })
     }

@@ -32,6 +32,9 @@ pub(super) struct Kept {
     pub(super) compute_mode: ComputeMode,
     #[serde(default)]
     pub(super) partitions: Vec<Partition>,
+    /// MIG mode, where it is another than the node file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) mig: Option<bool>,
 }
 
 /// Where the state lies.

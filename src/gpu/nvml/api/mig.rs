@@ -45,6 +45,22 @@ impl Caller {
         Ok((current == 1, pending == 1))
     }
 
+    /// Switches MIG mode; what became of it: the mode may be pending only, and IN_USE or
+    /// RESET_REQUIRED say why. May change minors, says nvml.h.
+    pub(in crate::gpu::nvml) fn set_mig_mode(
+        &self,
+        device: Device,
+        on: bool,
+    ) -> Result<u32, Failed> {
+        let mut activation = 0;
+        self.call("nvmlDeviceSetMigMode", || {
+            let call = self.api.lib.nvmlDeviceSetMigMode.as_ref();
+            // SAFETY: a code to write.
+            call.map(|call| unsafe { call(device.0, u32::from(on), &raw mut activation) })
+        })?;
+        Ok(activation)
+    }
+
     /// The profile of this number (`NVML_GPU_INSTANCE_PROFILE_…`); NOT_SUPPORTED where the product
     /// has none, INVALID_ARGUMENT where the driver does not know the number.
     pub(in crate::gpu::nvml) fn profile(
