@@ -173,4 +173,12 @@ impl MadePartition {
             && self.placement == other.placement
             && self.uuid.as_ref().is_none_or(|uuid| *uuid == other.uuid)
     }
+
+    /// True when `other`, a GPU instance of the same GPU, is what is left of it: the compute
+    /// instance, which had the UUID, is gone.
+    pub fn is_left(&self, other: &GpuInstance) -> bool {
+        self.profile == other.profile
+            && self.placement == other.placement
+            && other.devices.is_empty()
+    }
 }

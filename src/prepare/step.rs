@@ -3,7 +3,7 @@
 use super::{Node, StepError, Undone};
 use crate::{
     emit,
-    gpu::{Gpu, GpuError, Inventory, MadePartition},
+    gpu::{Gpu, GpuError, Inventory, MadePartition, Occupant},
     journal::{Entry, Stage},
     lock::Lock,
     plan::Step,
@@ -130,8 +130,14 @@ impl Node<'_> {
         inventory: &Inventory,
     ) -> Result<(), Failed> {
         let Some(Step::Partition(made)) = entry.steps.get_mut(index) else { return Ok(()) };
-        if let Some(error) = occupied(made, inventory) {
-            return Err((Step::Partition(made.clone()).to_string(), error.into()));
+        let doing = || Step::Partition(made.clone()).to_string();
+        match occupant(made, inventory) {
+            // Only its compute instance was lost.
+            Some(Occupant::Instance(left)) if made.is_left(left) => {
+                self.gpus.destroy_partition(made).map_err(|error| (doing(), error.into()))?;
+            }
+            Some(there) => return Err((doing(), occupied(made, there).into())),
+            None => {}
         }
         // Noted first: after a crash, the one at that place is known to be ours.
         let lost = made.uuid.take();
@@ -197,15 +203,14 @@ impl Node<'_> {
 }
 
 /// What lies where a partition was, if it is not that one.
-fn occupied(made: &MadePartition, inventory: &Inventory) -> Option<GpuError> {
+fn occupant<'a>(made: &MadePartition, inventory: &'a Inventory) -> Option<Occupant<'a>> {
     let gpu = inventory.gpu(&made.gpu)?;
-    let there = gpu.in_the_way(gpu.profile(&made.profile)?, made.placement)?;
-    Some(GpuError::Occupied {
-        gpu: made.gpu.clone(),
-        profile: made.profile.clone(),
-        placement: made.placement,
-        by: there.to_string(),
-    })
+    gpu.in_the_way(gpu.profile(&made.profile)?, made.placement)
+}
+
+fn occupied(made: &MadePartition, by: Occupant<'_>) -> GpuError {
+    let MadePartition { gpu, profile, placement, .. } = made.clone();
+    GpuError::Occupied { gpu, profile, placement, by: by.to_string() }
 }
 
 /// Takes away what containers start by; what fails is returned.

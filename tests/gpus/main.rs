@@ -15,6 +15,7 @@ mod contract;
 mod fault;
 mod hostile;
 mod mig;
+mod product;
 mod real;
 mod support;
 
@@ -32,7 +33,14 @@ enum Outcome {
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let all = [contract::tests(), mig::tests(), hostile::tests(), fault::tests(), real::tests()];
+    let all = [
+        contract::tests(),
+        mig::tests(),
+        hostile::tests(),
+        fault::tests(),
+        product::tests(),
+        real::tests(),
+    ];
     let trials = all.into_iter().flatten().map(|(name, run)| trial(name, run)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -1,0 +1,158 @@
+//! The product on NVML: claims prepared, kept in step and ended by its own programs.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use super::{
+    Outcome, Test, named,
+    support::{self, Fake, Gpu, fake},
+};
+
+const GPUS: &[Gpu] = &[("H100-80GB", false), ("H100-80GB", true)];
+
+/// A partition, and a time-sliced GPU.
+const CLAIMS: &str = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: part}
+spec:
+  devices:
+    requests:
+    - {name: a, exactly: {deviceClassName: mig.gpu.divvy.dev}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: turns}
+spec:
+  devices:
+    requests:
+    - {name: a, exactly: {deviceClassName: gpu.divvy.dev}}
+    config:
+    - opaque:
+        driver: gpu.divvy.dev
+        parameters: {apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {timeSlicing: {interval: Long}}}
+";
+
+pub(crate) fn tests() -> Vec<Test> {
+    named(
+        "product",
+        &[
+            ("claims are prepared and ended, and nothing is left", there_and_back),
+            ("what is left of a lost partition is replaced", half_lost),
+            ("claims are brought back after a reload of the driver", reload),
+        ],
+    )
+}
+
+/// A fake host with claims on it.
+struct World {
+    fake: Fake,
+}
+
+impl World {
+    /// With the claims prepared; or why that cannot be done here.
+    fn prepared() -> Result<Self, String> {
+        let world = Self { fake: fake(GPUS) };
+        if let Some(why) = support::no_nodes(&world.fake) {
+            return Err(why);
+        }
+        support::write(&world.path("claims.yaml"), CLAIMS);
+        world.run(env!("CARGO_BIN_EXE_divvy"), &["prepare", "-f", "claims.yaml"], true);
+        Ok(world)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.fake.host.root().join(name)
+    }
+
+    /// Runs one of the programs on this host; what it said.
+    #[track_caller]
+    fn run(&self, program: &str, args: &[&str], gpus: bool) -> String {
+        let mut command = Command::new(program);
+        command.current_dir(self.fake.host.root()).args(args);
+        if gpus {
+            command.arg("--gpus").arg(format!("nvml:{}", self.fake.host.root().display()));
+        }
+        for place in ["--state-dir", "--cdi-dir", "--run-dir"] {
+            command.arg(place).arg(self.path("divvy").join(place.trim_start_matches('-')));
+        }
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        assert!(status.success(), "{args:?}: {said}");
+        said
+    }
+
+    /// UUID of the only partition of the second GPU.
+    fn partition(&self) -> String {
+        let there = self.fake.inventory().gpus[1].partitions().to_vec();
+        assert_eq!(there.len(), 1, "{there:?}");
+        there[0].uuid.clone()
+    }
+
+    /// All that containers are given.
+    fn specs(&self) -> String {
+        let entries = fs::read_dir(self.path("divvy/cdi-dir")).unwrap();
+        entries.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect()
+    }
+
+    fn assert_whole(&self) {
+        assert!(self.specs().contains(&format!("={}\"", self.partition())), "{}", self.specs());
+        assert_eq!(self.fake.host.time_slice(&self.fake.uuid(0)).unwrap(), "3");
+    }
+
+    fn end(&self) {
+        self.run(env!("CARGO_BIN_EXE_divvy"), &["unprepare", "-f", "claims.yaml"], false);
+        assert_eq!(self.fake.instances(), 0);
+        assert_eq!(self.fake.host.time_slice(&self.fake.uuid(0)).unwrap(), "0");
+        assert_eq!(self.specs(), "");
+    }
+}
+
+fn there_and_back() -> Outcome {
+    let world = match World::prepared() {
+        Ok(world) => world,
+        Err(why) => return Outcome::Skipped(why),
+    };
+    world.assert_whole();
+    let specs = world.specs();
+    for node in ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap147", "/dev/nvidiactl"]
+    {
+        assert!(specs.contains(&format!("\"path\":\"{node}\"")), "{node}: {specs}");
+    }
+    world.end();
+    Outcome::Done
+}
+
+fn half_lost() -> Outcome {
+    let world = match World::prepared() {
+        Ok(world) => world,
+        Err(why) => return Outcome::Skipped(why),
+    };
+    let before = world.partition();
+    world.fake.host.change(|state| state.gpus[1].instances[0].compute.clear()).unwrap();
+    let said = world.run(env!("CARGO_BIN_EXE_divvy-node"), &["--once"], true);
+    assert!(said.contains("claim default/part: brought back in step"), "{said}");
+    assert_ne!(world.partition(), before);
+    world.assert_whole();
+    world.end();
+    Outcome::Done
+}
+
+fn reload() -> Outcome {
+    let world = match World::prepared() {
+        Ok(world) => world,
+        Err(why) => return Outcome::Skipped(why),
+    };
+    world.fake.host.reload_driver("580.95.05").unwrap();
+    let said = world.run(env!("CARGO_BIN_EXE_divvy-node"), &["--once"], true);
+    for claim in ["part", "turns"] {
+        assert!(said.contains(&format!("claim default/{claim}: brought back in step")), "{said}");
+    }
+    world.assert_whole();
+    world.end();
+    Outcome::Done
+}
