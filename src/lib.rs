@@ -20,3 +20,5 @@ pub mod journal;
 pub mod lock;
 pub mod plan;
 pub mod prepare;
+pub mod publish;
+pub mod quantity;

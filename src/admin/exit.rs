@@ -53,9 +53,10 @@ const TABLE: &[(&str, Exit, &str)] = &[
     ("CONFIG-INVALID", Exit::Invalid, ""),
     ("CONFIG-UNSUPPORTED", Exit::Invalid, ""),
     (
-        "SELECTOR-UNSUPPORTED",
+        "SELECTOR-INVALID",
         Exit::Invalid,
-        "write it in that form, or name the devices in status.allocation",
+        "an attribute that some devices lack is asked for with .?NAME.orValue(…), or after what only \
+         those with it meet",
     ),
     ("GPUS-INVALID", Exit::Invalid, ""),
     ("USAGE", Exit::Usage, ""),

@@ -18,15 +18,10 @@ use crate::{
 ///
 /// FILE holds Kubernetes manifests: ResourceClaims of resource.k8s.io/v1, and the DeviceClasses
 /// that they need. A claim with status.allocation gets exactly those devices; one without is
-/// allocated here, first fit. All claims are prepared, or none. A claim that is prepared already is
+/// allocated here, as `divvy allocate` shows. All claims are prepared, or none. A claim that is prepared already is
 /// verified, and has the same names as before.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What is understood of CEL, until a later version evaluates all of it; the rest is refused:
-  device.driver == \"gpu.divvy.dev\"
-  device.attributes[\"gpu.divvy.dev\"].profile == \"1g.10gb\"
-  and for type, productName, architecture, uuid, parentUUID alike, joined by &&
-
 Examples:
   divvy prepare --gpus sim:node.toml -f claim.yaml
   divvy prepare --gpus sim:node.toml -f claims.yaml --name team-a/training -o json")]

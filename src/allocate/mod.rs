@@ -1,98 +1,93 @@
-//! Allocation chooses the devices of a claim that no scheduler has allocated: on this node, first
-//! fit by class, selectors and count.
+//! Allocation chooses the devices of a claim that no scheduler has allocated: on this node, from the
+//! slices that it publishes, as Kubernetes' allocator would.
 //!
-//! What it cannot honour it refuses: a claim never gets less than it asked for.
+//! Depth first and first fit, in the order of requests and of devices; whatever leads nowhere is
+//! taken back. What it cannot honour it refuses: a claim never gets less than it asked for. What
+//! stands here of Kubernetes' allocator was read, not tried against a cluster.
 
-mod selector;
+mod capacity;
+mod cel;
+mod error;
+mod explain;
+mod merge;
+mod pool;
+mod search;
+mod wanted;
+
+use std::collections::BTreeMap;
 
 use crate::{
-    claim::{Allocation, Ask, Claim, Class, Configured, Count, Given, Selector, Wants},
-    gpu::{Attribute, Inventory},
-    plan::{self, Held, Target},
+    claim::{Allocation, Claim, Class, Configured, Given, Toleration},
+    gpu::Inventory,
+    plan::Held,
+    quantity::Quantity,
 };
 
-pub use selector::{Condition, SelectorError};
-
-/// Why no devices were chosen.
-#[derive(Debug, thiserror::Error)]
-pub enum AllocateError {
-    /// A selector cannot be evaluated.
-    #[error("{place}")]
-    Selector {
-        /// Where it is written.
-        place: String,
-        /// Why.
-        source: SelectorError,
-    },
-    /// The class is neither ours nor in the file.
-    #[error(
-        "claim {claim}: request {request}: DeviceClass {class:?} is not in the file; known without \
-         being there are gpu.divvy.dev and mig.gpu.divvy.dev"
-    )]
-    NoClass {
-        /// The claim.
-        claim: String,
-        /// The request.
-        request: String,
-        /// The class.
-        class: String,
-    },
-    /// A field needs a full allocator.
-    #[error(
-        "claim {claim}: {field} cannot be honoured by the allocation on this node yet: allocate the \
-         claim (status.allocation), or leave it out"
-    )]
-    Unsupported {
-        /// The claim.
-        claim: String,
-        /// The field.
-        field: String,
-    },
-    /// Nothing that fits is free.
-    #[error(
-        "claim {claim}: request {request}: {wanted} asked for, {free} free on node {node}\
-         {}",
-        Taken(taken)
-    )]
-    NoDevice {
-        /// The claim.
-        claim: String,
-        /// The request.
-        request: String,
-        /// How many.
-        wanted: u32,
-        /// How many could be had.
-        free: u32,
-        /// The node.
-        node: String,
-        /// What fits but is taken, and by which claim.
-        taken: Vec<String>,
-    },
-    /// It asks for more than any claim is given.
-    #[error(
-        "claim {claim}: with request {request} it asks for {wanted} devices; one claim may have at \
-         most {MAX_RESULTS}, as in Kubernetes"
-    )]
-    TooMany {
-        /// The claim.
-        claim: String,
-        /// The request that is too much.
-        request: String,
-        /// How many it asks for, up to this request.
-        wanted: usize,
-    },
-    /// There is nothing in it.
-    #[error("claim {claim}: it requests nothing")]
-    Empty {
-        /// The claim.
-        claim: String,
-    },
-}
-
-struct Taken<'a>(&'a [String]);
+pub use cel::CelError;
+pub use error::AllocateError;
+use pool::Pool;
+use search::Search;
+use wanted::Wanted;
 
 /// Most that one claim may be given, as in Kubernetes.
 const MAX_RESULTS: usize = 32;
+
+/// What was chosen for a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocated {
+    /// The pool: the node.
+    pub pool: String,
+    /// The devices, in the order of the requests.
+    pub results: Vec<Chosen>,
+    /// The configuration that goes with them, the classes' before the claim's.
+    pub config: Vec<Merged>,
+}
+
+/// A device that was chosen for a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// `request` or `request/subrequest`.
+    pub request: String,
+    /// Its name in the pool.
+    pub device: String,
+    /// For looking on: takes nothing away from others.
+    pub admin: bool,
+    /// The request's.
+    pub tolerations: Vec<Toleration>,
+    /// Which part of it, where several claims may have it.
+    pub share: Option<Share>,
+}
+
+/// A part of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Tells it from the other parts; the same for the same claim and place in it.
+    pub id: String,
+    /// How much of each capacity.
+    pub consumed: BTreeMap<String, Quantity>,
+}
+
+/// A configuration that goes with the chosen devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    /// Who wrote it.
+    pub source: Source,
+    /// Which one of the source's configurations, from 0.
+    pub index: usize,
+    /// The requests that it is for; none: all.
+    pub requests: Vec<String>,
+    /// What it says, where it is for our driver.
+    pub ours: Option<Configured>,
+}
+
+/// Who wrote a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The class of this name.
+    Class(String),
+    /// The claim.
+    Claim,
+}
 
 /// Chooses devices for a claim, given the node and what other claims hold.
 ///
@@ -103,143 +98,56 @@ pub fn allocate(
     classes: &[Class],
     inventory: &Inventory,
     held: &[Held],
-) -> Result<Allocation, AllocateError> {
+) -> Result<Allocated, AllocateError> {
+    choose(claim, classes, &Pool::of(inventory, held))
+}
+
+/// [`allocate`], from a pool.
+fn choose(claim: &Claim, classes: &[Class], pool: &Pool) -> Result<Allocated, AllocateError> {
     if claim.requests.is_empty() {
         return Err(AllocateError::Empty { claim: claim.title() });
     }
-    if let Some(field) = claim.restrictions.first() {
-        return Err(unsupported(claim, format!("spec.devices.{field}")));
-    }
-    let mut results: Vec<Given> = Vec::new();
-    let mut config: Vec<Configured> = Vec::new();
-    let mut picked: Vec<Target> = Vec::new();
-    for request in &claim.requests {
-        let ask = match &request.wants {
-            Wants::Exactly(ask) => ask,
-            Wants::FirstAvailable(_) => {
-                let field = format!("request {}: firstAvailable", request.name);
-                return Err(unsupported(claim, field));
-            }
+    let search = || {
+        let cel = cel::Cel::new().map_err(|error| broken(claim, error.to_string()))?;
+        let wanted = wanted::of(claim, classes, &cel)?;
+        Search::new(claim, pool, &cel, &wanted).run()
+    };
+    let broken = || Err(broken(claim, "the interpreter of CEL ended at once".to_owned()));
+    let results = cel::with_stack(search, broken)?;
+    let config = merge::merge(claim, classes, &results);
+    Ok(Allocated { pool: pool.name.clone(), results, config })
+}
+
+fn broken(claim: &Claim, why: String) -> AllocateError {
+    AllocateError::Broken { claim: claim.title(), why }
+}
+
+// === impl Allocated ===
+
+impl Allocated {
+    /// The allocation, as a plan is made of it.
+    ///
+    /// # Errors
+    /// When a device is given in part: that comes with a later version.
+    pub fn allocation(&self, claim: &Claim) -> Result<Allocation, AllocateError> {
+        if let Some(chosen) = self.results.iter().find(|chosen| chosen.share.is_some()) {
+            let field = format!("request {}: a part of device {}", chosen.request, chosen.device);
+            return Err(AllocateError::Unsupported { claim: claim.title(), field });
+        }
+        let given = |chosen: &Chosen| Given {
+            request: chosen.request.clone(),
+            pool: self.pool.clone(),
+            device: chosen.device.clone(),
+            admin: chosen.admin,
         };
-        if let Some(field) = ask.restrictions.first() {
-            return Err(unsupported(claim, format!("request {}: {field}", request.name)));
-        }
-        let Count::Exact(wanted) = ask.count else {
-            let field = format!("request {}: allocationMode All", request.name);
-            return Err(unsupported(claim, field));
+        let ours = |merged: &Merged| {
+            let requests = merged.requests.clone();
+            merged.ours.as_ref().map(|ours| Configured { requests, ..ours.clone() })
         };
-        let all = results.len().saturating_add(usize::try_from(wanted).unwrap_or(usize::MAX));
-        if all > MAX_RESULTS {
-            let (claim, request) = (claim.title(), request.name.clone());
-            return Err(AllocateError::TooMany { claim, request, wanted: all });
-        }
-        let conditions = conditions(claim, &request.name, ask, classes, &mut config)?;
-        let fits = inventory
-            .devices()
-            .filter(|device| conditions.iter().all(|condition| condition.holds(device)));
-        let mut free = 0;
-        let mut taken = Vec::new();
-        for device in fits {
-            if free == wanted {
-                break;
-            }
-            match plan::obstacle(&device, held) {
-                Some(by) => taken.push(format!("{} {by}", device.name())),
-                None if picked.iter().any(|other| other.overlaps(&Target::of(&device))) => {}
-                None => {
-                    let pool = inventory.node.clone();
-                    let (request, device_name) = (request.name.clone(), device.name().to_string());
-                    results.push(Given { request, pool, device: device_name, admin: false });
-                    picked.push(Target::of(&device));
-                    free += 1;
-                }
-            }
-        }
-        if free < wanted {
-            taken.truncate(4);
-            let (claim, request) = (claim.title(), request.name.clone());
-            let node = inventory.node.clone();
-            return Err(AllocateError::NoDevice { claim, request, wanted, free, node, taken });
-        }
-    }
-    config.extend(claim.config.iter().cloned());
-    Ok(Allocation { results, config })
-}
-
-/// The conditions of a request and its class; the class's configuration is added for the request.
-fn conditions(
-    claim: &Claim,
-    request: &str,
-    ask: &Ask,
-    classes: &[Class],
-    config: &mut Vec<Configured>,
-) -> Result<Vec<Condition>, AllocateError> {
-    let mut conditions = Vec::new();
-    match classes.iter().find(|class| class.name == ask.class) {
-        Some(class) => {
-            conditions.extend(parse(&class.selectors)?);
-            config.extend(class.config.iter().map(|configured| Configured {
-                requests: vec![request.to_owned()],
-                ..configured.clone()
-            }));
-        }
-        None => {
-            let value = match ask.class.as_str() {
-                "gpu.divvy.dev" => "gpu",
-                "mig.gpu.divvy.dev" => "mig",
-                class => {
-                    let (claim, class) = (claim.title(), class.to_owned());
-                    let request = request.to_owned();
-                    return Err(AllocateError::NoClass { claim, request, class });
-                }
-            };
-            conditions.push(Condition::Attribute(Attribute::Type, value.to_owned()));
-        }
-    }
-    conditions.extend(parse(&ask.selectors)?);
-    Ok(conditions)
-}
-
-fn parse(selectors: &[Selector]) -> Result<Vec<Condition>, AllocateError> {
-    let mut conditions = Vec::new();
-    for selector in selectors {
-        let parsed = selector::parse(&selector.expression);
-        conditions.extend(
-            parsed.map_err(|source| AllocateError::Selector {
-                place: selector.place.clone(),
-                source,
-            })?,
-        );
-    }
-    Ok(conditions)
-}
-
-fn unsupported(claim: &Claim, field: String) -> AllocateError {
-    AllocateError::Unsupported { claim: claim.title(), field }
-}
-
-// === impl AllocateError ===
-
-impl AllocateError {
-    /// Stable, for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Selector { .. } => "SELECTOR-UNSUPPORTED",
-            Self::Unsupported { .. } => "CLAIM-UNSUPPORTED",
-            Self::NoClass { .. } | Self::Empty { .. } | Self::TooMany { .. } => "CLAIM-INVALID",
-            Self::NoDevice { .. } => "NO-DEVICE",
-        }
-    }
-}
-
-// === impl Taken ===
-
-impl std::fmt::Display for Taken<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            [] => Ok(()),
-            taken => write!(f, ": {}", taken.join(", ")),
-        }
+        Ok(Allocation {
+            results: self.results.iter().map(given).collect(),
+            config: self.config.iter().filter_map(ours).collect(),
+        })
     }
 }
 

@@ -1,12 +1,13 @@
 //! A field is a value of a manifest, with the file and the path by which an error names it.
 
 use divvy_cdi::{
-    doc::{Node, Value, position},
+    doc::{Entry, Node, Value, position},
     near,
     problem::{Problem, Severity},
 };
 
 use super::{ClaimError, Manifest};
+use crate::quantity::{Quantity, QuantityError};
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -81,6 +82,32 @@ impl<'a> Field<'a> {
     /// The texts of the list under `key`, of at most `most`; unset is empty.
     pub(super) fn texts(&self, key: &str, most: usize) -> Result<Vec<String>, ClaimError> {
         self.list(key, most)?.iter().map(|field| field.as_text().map(str::to_owned)).collect()
+    }
+
+    /// The pairs of the mapping that this is, at most `most`.
+    pub(super) fn pairs(&self, most: usize) -> Result<Vec<(&'a str, Self)>, ClaimError> {
+        let Value::Map(entries) = &self.node.value else {
+            return Err(self.mismatch("an object"));
+        };
+        if entries.len() > most {
+            return Err(self.wrong(format!("has {} items, and may have {most}", entries.len())));
+        }
+        let pair = |entry: &'a Entry<'a>| (&*entry.key, self.child(&entry.node, &entry.key));
+        Ok(entries.iter().map(pair).collect())
+    }
+
+    /// The quantity that this is, a text or a number.
+    pub(super) fn as_quantity(&self) -> Result<Quantity, ClaimError> {
+        let text = match &self.node.value {
+            Value::Str(text) | Value::Number(text) => text,
+            _ => return Err(self.mismatch("a quantity, such as 16Gi")),
+        };
+        let quantity: Quantity =
+            text.parse().map_err(|e: QuantityError| self.wrong(e.to_string()))?;
+        match quantity.sign() {
+            -1 => Err(self.wrong(format!("{text} is below nothing"))),
+            _ => Ok(quantity),
+        }
     }
 
     /// The text that this is.

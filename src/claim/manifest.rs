@@ -10,11 +10,11 @@ use divvy_hook::record::Consumer;
 use serde::Serialize;
 
 use super::{
-    Allocation, Ask, Claim, ClaimError, Configured, Count, DRIVER, Given, Manifest, Request,
-    Selector, Wants,
+    Allocation, Claim, ClaimError, ConfigEntry, Configured, DRIVER, Given, Manifest, Request,
+    Selector, Wants, ask,
     field::Field,
     local_uid,
-    name::{label, named, uid},
+    name::{named, uid},
     schema,
 };
 
@@ -38,15 +38,12 @@ pub struct Class {
     /// CEL expressions that all must hold.
     pub selectors: Vec<Selector>,
     /// Configuration of its devices.
-    pub config: Vec<Configured>,
+    pub config: Vec<ConfigEntry>,
 }
 
 /// The most items of a list of a claim or class, as Kubernetes has it. An allocation's
 /// configuration holds that of the classes and of the claim.
 pub(super) const MAX_ITEMS: usize = 32;
-const MAX_SUBREQUESTS: usize = 8;
-/// The most devices of a request: an allocation has no more results.
-const MAX_COUNT: u32 = 32;
 const MAX_ALLOCATED_CONFIG: usize = 2 * MAX_ITEMS;
 const MAX_CONSUMERS: usize = 256;
 /// The most objects in a `List`.
@@ -185,8 +182,8 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
         namespace,
         name,
         requests: Vec::new(),
+        constraints: Vec::new(),
         config: Vec::new(),
-        restrictions: Vec::new(),
         allocation: None,
         consumers: Vec::new(),
     };
@@ -194,12 +191,12 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
     spec.only(schema::CLAIM_SPEC)?;
     if let Some(devices) = spec.get("devices")? {
         devices.only(schema::DEVICES)?;
-        claim.requests = requests(&devices)?;
+        claim.requests = ask::requests(&devices)?;
         let entries = devices.list("config", MAX_ITEMS)?;
         claim.config = config(&entries, schema::CLAIM_CONFIG, &claim.requests)?;
         let constraints = devices.list("constraints", MAX_ITEMS)?;
-        constraints.iter().try_for_each(|field| field.only(schema::CONSTRAINT))?;
-        claim.restrictions = set(&devices, &["constraints"])?;
+        let constraints = constraints.iter().map(|field| ask::constraint(field, &claim.requests));
+        claim.constraints = constraints.collect::<Result<_, _>>()?;
     }
     if let Some(status) = object.get("status")? {
         status.only(schema::STATUS)?;
@@ -231,87 +228,25 @@ fn class(object: &Field<'_>) -> Result<Class, ClaimError> {
     };
     spec.only(schema::CLASS_SPEC)?;
     let configs = spec.list("config", MAX_ITEMS)?;
-    let read = |entry: &Field<'_>| Configured::read(entry, schema::CLASS_CONFIG).transpose();
-    let config = configs.iter().filter_map(read);
-    Ok(Class { name, selectors: selectors(&spec)?, config: config.collect::<Result<_, _>>()? })
+    let config = config(&configs, schema::CLASS_CONFIG, &[])?;
+    Ok(Class { name, selectors: ask::selectors(&spec)?, config })
 }
 
-fn requests(devices: &Field<'_>) -> Result<Vec<Request>, ClaimError> {
-    let mut requests: Vec<Request> = Vec::new();
-    for field in devices.list("requests", MAX_ITEMS)? {
-        field.only(schema::REQUEST)?;
-        let name = label(&field, "name")?;
-        if requests.iter().any(|known| known.name == name) {
-            return Err(field.wrong(format!("the request {name} is there twice")));
-        }
-        let wants = match (field.get("exactly")?, field.get("firstAvailable")?) {
-            (Some(exactly), None) => Wants::Exactly(ask(&exactly, schema::EXACTLY)?),
-            (None, Some(_)) => {
-                let subrequests = field.list("firstAvailable", MAX_SUBREQUESTS)?;
-                let subrequests = subrequests.iter().map(subrequest);
-                Wants::FirstAvailable(subrequests.collect::<Result<_, _>>()?)
-            }
-            _ => return Err(field.wrong("exactly one of exactly, firstAvailable must be set")),
-        };
-        requests.push(Request { name, wants });
-    }
-    Ok(requests)
-}
-
-fn subrequest(field: &Field<'_>) -> Result<(String, Ask), ClaimError> {
-    let ask = ask(field, schema::SUBREQUEST)?;
-    Ok((label(field, "name")?, ask))
-}
-
-fn ask(field: &Field<'_>, known: &[&str]) -> Result<Ask, ClaimError> {
-    field.only(known)?;
-    let mode = field.text("allocationMode")?;
-    let count = field.get("count")?.map(|count| count.as_count(MAX_COUNT)).transpose()?;
-    let count = match mode.as_deref() {
-        None | Some("ExactCount") => Count::Exact(count.unwrap_or(1)),
-        Some("All") if count.is_none() => Count::All,
-        Some("All") => return Err(field.wrong("count cannot be set with allocationMode All")),
-        Some(other) => {
-            let message = format!("allocationMode {other:?}: known are ExactCount, All");
-            return Err(field.wrong(message));
-        }
-    };
-    // Taints are not published yet, so there is nothing that tolerations would tolerate.
-    let mut restrictions = set(field, &["capacity", "derivedAttributes"])?;
-    if field.flag("adminAccess")? {
-        restrictions.push("adminAccess".to_owned());
-    }
-    let class = field.need_text("deviceClassName")?;
-    Ok(Ask { class, selectors: selectors(field)?, count, restrictions })
-}
-
-fn selectors(field: &Field<'_>) -> Result<Vec<Selector>, ClaimError> {
-    let read = |selector: &Field<'_>| {
-        selector.only(schema::SELECTOR)?;
-        let cel = selector.need("cel")?;
-        cel.only(schema::CEL)?;
-        let expression = cel.need("expression")?;
-        let place = expression.place();
-        Ok(Selector { expression: expression.as_text()?.to_owned(), place })
-    };
-    field.list("selectors", MAX_ITEMS)?.iter().map(read).collect()
-}
-
-/// Configuration entries of ours, each naming requests that the claim has.
+/// Configuration entries, each naming requests that the claim has.
 fn config(
     entries: &[Field<'_>],
     known: &[&str],
     requests: &[Request],
-) -> Result<Vec<Configured>, ClaimError> {
-    let mut ours = Vec::new();
-    for entry in entries {
-        let Some(configured) = Configured::read(entry, known)? else { continue };
-        if let Some(name) = configured.requests.iter().find(|name| !has(requests, name)) {
-            return Err(entry.wrong(format!("requests: the claim has no request {name:?}")));
+) -> Result<Vec<ConfigEntry>, ClaimError> {
+    let read = |entry: &Field<'_>| {
+        let ours = Configured::read(entry, known)?;
+        let names = entry.texts("requests", MAX_ITEMS)?;
+        match names.iter().find(|name| !has(requests, name)) {
+            Some(name) => Err(entry.wrong(format!("requests: the claim has no request {name:?}"))),
+            None => Ok(ConfigEntry { requests: names, ours }),
         }
-        ours.push(configured);
-    }
-    Ok(ours)
+    };
+    entries.iter().map(read).collect()
 }
 
 fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, ClaimError> {
@@ -353,11 +288,12 @@ fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, Cla
         }
     }
     classes.append(&mut claims);
-    Ok(Allocation { results, config: config(&classes, schema::ALLOCATED_CONFIG, requests)? })
+    let config = config(&classes, schema::ALLOCATED_CONFIG, requests)?;
+    Ok(Allocation { results, config: config.into_iter().filter_map(|entry| entry.ours).collect() })
 }
 
 /// True for the name of a request, and for `request/subrequest`.
-fn has(requests: &[Request], name: &str) -> bool {
+pub(super) fn has(requests: &[Request], name: &str) -> bool {
     requests.iter().any(|request| match (&request.wants, name.split_once('/')) {
         (_, None) => request.name == name,
         (Wants::Exactly(_), Some(_)) => false,

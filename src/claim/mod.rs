@@ -1,13 +1,14 @@
 //! A claim is a request for devices, and once it is allocated their names: a ResourceClaim of
 //! Kubernetes (resource.k8s.io/v1) or of a person who wrote one by hand.
 
+mod ask;
 mod config;
 mod field;
 mod manifest;
 mod name;
 mod schema;
 
-use std::{fmt, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ use divvy_hook::record::Consumer;
 pub use config::{Configured, Sharing};
 pub use manifest::{Class, MAX_BYTES, Manifests};
 pub(crate) use name::wrong_with;
+
+use crate::{publish::Effect, quantity::Quantity};
 
 /// The name of our driver: in allocations, opaque configuration and attributes.
 pub const DRIVER: &str = "gpu.divvy.dev";
@@ -32,10 +35,10 @@ pub struct Claim {
     pub name: String,
     /// What it asks for.
     pub requests: Vec<Request>,
+    /// What must hold of its devices together.
+    pub constraints: Vec<Constraint>,
     /// The claim's own configuration, which counts until it is allocated.
-    pub config: Vec<Configured>,
-    /// Fields that restrict the choice of devices and that only a full allocator can honour.
-    pub restrictions: Vec<String>,
+    pub config: Vec<ConfigEntry>,
     /// What it was given, once it was.
     pub allocation: Option<Allocation>,
     /// Who may use it (`status.reservedFor`). They come and go: no part of what is asked for.
@@ -70,8 +73,54 @@ pub struct Ask {
     pub selectors: Vec<Selector>,
     /// How many.
     pub count: Count,
-    /// Fields that only a full allocator can honour.
+    /// For looking on: takes nothing away from others.
+    pub admin: bool,
+    /// The taints that do not matter.
+    pub tolerations: Vec<Toleration>,
+    /// How much of each capacity, at least.
+    pub capacity: BTreeMap<String, Quantity>,
+    /// Fields that this allocator cannot honour.
     pub restrictions: Vec<String>,
+}
+
+/// What must hold of an attribute of the devices of some requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Constraint {
+    /// `request` or `request/subrequest`; none: all.
+    pub requests: Vec<String>,
+    /// `domain/name`
+    pub attribute: String,
+    /// What must hold.
+    pub rule: Rule,
+}
+
+/// What a constraint demands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Rule {
+    /// All devices have the same value.
+    Match,
+    /// No two devices have the same value.
+    Distinct,
+}
+
+/// Taints that a request does not mind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Toleration {
+    /// Of this key; of every one where it is empty.
+    pub key: String,
+    /// Of this value; of every one where it is none.
+    pub value: Option<String>,
+    /// Of this effect; of every one where it is none.
+    pub effect: Option<Effect>,
+}
+
+/// One entry of a list of configurations, whichever driver it is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ConfigEntry {
+    /// `request` or `request/subrequest`; none: all.
+    pub requests: Vec<String>,
+    /// What it says, where it is for our driver.
+    pub ours: Option<Configured>,
 }
 
 /// How many devices.

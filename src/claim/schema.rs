@@ -28,6 +28,8 @@ pub(super) const SUBREQUEST: &[&str] = &[
 ];
 pub(super) const SELECTOR: &[&str] = &["cel"];
 pub(super) const CEL: &[&str] = &["expression"];
+pub(super) const TOLERATION: &[&str] = &["key", "operator", "value", "effect", "tolerationSeconds"];
+pub(super) const CAPACITY: &[&str] = &["requests"];
 pub(super) const CONSTRAINT: &[&str] = &["requests", "matchAttribute", "distinctAttribute"];
 pub(super) const CLAIM_CONFIG: &[&str] = &["requests", "opaque"];
 pub(super) const OPAQUE: &[&str] = &["driver", "parameters"];

@@ -45,23 +45,6 @@ pub enum DeviceName {
     },
 }
 
-/// An attribute that a selector can ask for: those of the devices' ResourceSlice that are strings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Attribute {
-    /// `gpu` or `mig`.
-    Type,
-    /// The GPU's UUID; a partition to be made has none yet.
-    Uuid,
-    /// NVML's product name.
-    ProductName,
-    /// NVML's architecture.
-    Architecture,
-    /// The MIG profile.
-    Profile,
-    /// UUID of a partition's GPU.
-    ParentUuid,
-}
-
 // === impl Device ===
 
 impl<'a> Device<'a> {
@@ -82,22 +65,6 @@ impl<'a> Device<'a> {
                 profile: DeviceName::label(&profile.name),
                 start: placement.start,
             },
-        }
-    }
-
-    /// The value of an attribute, where the device has it.
-    pub fn attribute(&self, attribute: Attribute) -> Option<&'a str> {
-        let gpu = self.gpu();
-        match (attribute, self) {
-            (Attribute::Type, Self::Gpu(_)) => Some("gpu"),
-            (Attribute::Type, Self::Partition { .. }) => Some("mig"),
-            (Attribute::Uuid, Self::Gpu(_)) => Some(&gpu.uuid),
-            (Attribute::ParentUuid, Self::Partition { .. }) => Some(&gpu.uuid),
-            (Attribute::ProductName, _) => Some(&gpu.product),
-            (Attribute::Architecture, _) => Some(&gpu.architecture),
-            (Attribute::Profile, Self::Partition { profile, .. }) => Some(&profile.name),
-            (Attribute::Uuid, Self::Partition { .. })
-            | (Attribute::ParentUuid | Attribute::Profile, Self::Gpu(_)) => None,
         }
     }
 }
@@ -161,20 +128,6 @@ impl FromStr for DeviceName {
         // A device has one name: `+3` and `03` parse as numbers too.
         if name.to_string() == text { Ok(name) } else { Err(()) }
     }
-}
-
-// === impl Attribute ===
-
-impl Attribute {
-    /// Every attribute, by its name in a ResourceSlice.
-    pub const ALL: [(&'static str, Attribute); 6] = [
-        ("type", Self::Type),
-        ("uuid", Self::Uuid),
-        ("productName", Self::ProductName),
-        ("architecture", Self::Architecture),
-        ("profile", Self::Profile),
-        ("parentUUID", Self::ParentUuid),
-    ];
 }
 
 #[cfg(test)]

@@ -14,7 +14,11 @@ pub(crate) fn node(there: &[(&str, u8)]) -> Inventory {
     };
     let gpu = |minor: u32, bus: u8, mig: Mig| {
         let pci = PciAddress { domain: 0, bus, device: 0, function: 0 };
-        Gpu { mig, ..Gpu::of_model(model, format!("GPU-{minor}"), pci, minor) }
+        Gpu {
+            mig_pending: matches!(mig, Mig::On(_)),
+            mig,
+            ..Gpu::of_model(model, format!("GPU-{minor}"), pci, minor)
+        }
     };
     let partitions = (1u32..).zip(there).map(partition).collect();
     Inventory {

@@ -19,7 +19,7 @@ use std::{fmt, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-pub use device::{Attribute, Device, DeviceName};
+pub use device::{Device, DeviceName};
 pub use error::GpuError;
 pub use inventory::{Driver, Gpu, GpuInstance, Inventory, Mig, Occupant, Partition};
 pub use missing::Missing;

@@ -15,7 +15,7 @@ fn claim() -> Claim {
         name: "c".to_owned(),
         requests: Vec::new(),
         config: Vec::new(),
-        restrictions: Vec::new(),
+        constraints: Vec::new(),
         allocation: None,
     }
 }

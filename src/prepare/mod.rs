@@ -290,7 +290,8 @@ impl Node<'_> {
         let mut plan = match &claim.allocation {
             Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,
             None => {
-                let allocation = allocate::allocate(claim, classes, &inventory, others)?;
+                let allocated = allocate::allocate(claim, classes, &inventory, others)?;
+                let allocation = allocated.allocation(claim)?;
                 plan::plan(claim, &allocation, &inventory, others)?
             }
         };

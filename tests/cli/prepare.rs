@@ -176,7 +176,7 @@ fn every_refusal_leaves_the_node_as_it_was() {
         time_slicing("Short").replace("        opaque", "        requests: [gpu]\n        opaque");
     let selector = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec: \
                     {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.divvy.dev, \
-                    selectors: [{cel: {expression: 'true'}}]}}]}}\n";
+                    selectors: [{cel: {expression: 'true ||'}}]}}]}}\n";
     for (text, exit, code, says) in [
         (claim("a", "gpu-0", ""), 1, "NO-DEVICE", "no device \"gpu-0\"; it has gpu-0000-1b-00"),
         (claim("a", "gpu-0000-43-00", ""), 1, "NO-DEVICE", "MIG mode"),
@@ -185,7 +185,7 @@ fn every_refusal_leaves_the_node_as_it_was() {
         (claim("a", SMALL, &mig), 4, "CONFIG-UNSUPPORTED", "MigDeviceConfig"),
         (claim("a", WHOLE, &time_slicing("Fast")), 4, "CONFIG-INVALID", "Default, Short, Medium"),
         (claim("a", SMALL, &named), 4, "CONFIG-INVALID", "cannot be time-sliced"),
-        (selector.to_owned(), 4, "SELECTOR-UNSUPPORTED", "stops being understood at \"true\""),
+        (selector.to_owned(), 4, "SELECTOR-INVALID", "`true ||`: at 1:8 of the"),
         (claim("a", WHOLE, "").replace("gpu.divvy.dev", "x.y"), 4, "CLAIM-INVALID", "no device of"),
         (claim("A", WHOLE, ""), 4, "CLAIM-INVALID", "metadata.name"),
         ("kind: Pod\napiVersion: v1\n".to_owned(), 4, "CLAIM-INVALID", "it holds Pod"),

@@ -1,0 +1,81 @@
+//! A pool is the devices of a node that claims are given, with what is taken of them.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    claim::DRIVER,
+    gpu::Inventory,
+    plan::{self, Held},
+    publish::{self, Device, Slice},
+    quantity::Quantity,
+};
+
+/// A driver's devices on a node.
+#[derive(Debug, Clone)]
+pub(super) struct Pool {
+    /// Whose devices they are.
+    pub(super) driver: String,
+    /// The node's name.
+    pub(super) name: String,
+    /// The devices, in the order in which they are tried.
+    pub(super) devices: Vec<Device>,
+    /// What there is of each counter of each set.
+    pub(super) counters: BTreeMap<(String, String), Quantity>,
+    /// Devices that cannot be had, and why: `held by claim …`. Who only looks on has them still.
+    pub(super) taken: BTreeMap<String, String>,
+    /// What other claims consume of devices that several may have.
+    pub(super) consumed: BTreeMap<String, BTreeMap<String, Quantity>>,
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// What a node publishes, and what claims hold of it. The counters of what others hold are not
+    /// subtracted: whatever overlaps it is taken, which says by whom.
+    pub(super) fn of(inventory: &Inventory, held: &[Held]) -> Self {
+        let taken = inventory.devices().filter_map(|device| {
+            let by = plan::obstacle(&device, held)?;
+            Some((device.name().to_string(), by.strip_prefix("is ").unwrap_or(&by).to_owned()))
+        });
+        let mut pool = Self {
+            driver: DRIVER.to_owned(),
+            name: inventory.node.clone(),
+            devices: Vec::new(),
+            counters: BTreeMap::new(),
+            taken: taken.collect(),
+            consumed: BTreeMap::new(),
+        };
+        publish::slices(inventory).into_iter().for_each(|slice| pool.add(slice));
+        pool
+    }
+
+    pub(super) fn add(&mut self, slice: Slice) {
+        match slice {
+            Slice::Devices(devices) => self.devices.extend(devices),
+            Slice::SharedCounters(sets) => {
+                for set in sets {
+                    let name = |counter| (set.name.clone(), counter);
+                    self.counters.extend(
+                        set.counters.into_iter().map(|(counter, value)| (name(counter), value)),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The value under a name with a domain, which the driver's own may stand without; and of one without,
+/// which may stand with it.
+pub(super) fn named<'a, T>(
+    values: &'a BTreeMap<String, T>,
+    name: &str,
+    driver: &str,
+) -> Option<(&'a str, &'a T)> {
+    let other = match name.split_once('/') {
+        Some((domain, id)) => (domain == driver).then(|| id.to_owned()),
+        None => Some(format!("{driver}/{name}")),
+    };
+    let found = values.get_key_value(name);
+    let found = found.or_else(|| other.and_then(|other| values.get_key_value(&other)));
+    found.map(|(name, value)| (name.as_str(), value))
+}

@@ -1,0 +1,112 @@
+//! What is wanted is a request or a subrequest with all that decides which devices will do: its own
+//! selectors, its class's before them, read.
+
+use super::{
+    AllocateError, MAX_RESULTS,
+    cel::{Cel, Program},
+};
+use crate::claim::{Ask, Claim, Class, Count, DRIVER, Selector, Wants};
+
+/// What would satisfy one request, in the order in which it is tried.
+pub(super) type Alternatives<'a> = Vec<Wanted<'a>>;
+
+/// A request, or a subrequest.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    /// `request` or `request/subrequest`.
+    pub(super) request: String,
+    /// What it asks for.
+    pub(super) ask: &'a Ask,
+    /// All of these must hold, the class's first.
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// A selector that was read.
+#[derive(Debug)]
+pub(super) struct Condition {
+    /// As it is written.
+    pub(super) selector: Selector,
+    /// Whose it is: `class gpu.divvy.dev`, `request gpu`.
+    pub(super) of: String,
+    /// To be evaluated.
+    pub(super) program: Program,
+}
+
+/// What a claim wants.
+///
+/// # Errors
+/// When a class is not there, a selector cannot be read, or it is more than any claim is given.
+pub(super) fn of<'a>(
+    claim: &'a Claim,
+    classes: &[Class],
+    cel: &Cel,
+) -> Result<Vec<Alternatives<'a>>, AllocateError> {
+    let mut all = Vec::new();
+    let mut least = 0;
+    for request in &claim.requests {
+        let asks: Vec<(String, &Ask)> = match &request.wants {
+            Wants::Exactly(ask) => vec![(request.name.clone(), ask)],
+            Wants::FirstAvailable(subrequests) => {
+                let named = |(name, ask)| (format!("{}/{name}", request.name), ask);
+                subrequests.iter().map(|(name, ask)| named((name, ask))).collect()
+            }
+        };
+        let fewest = asks.iter().map(|(_, ask)| match ask.count {
+            Count::Exact(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            Count::All => 1,
+        });
+        least += fewest.min().unwrap_or(0);
+        if least > MAX_RESULTS {
+            let (claim, request) = (claim.title(), request.name.clone());
+            return Err(AllocateError::TooMany { claim, request, wanted: least });
+        }
+        let alternatives =
+            asks.into_iter().map(|(name, ask)| wanted(claim, name, ask, classes, cel));
+        all.push(alternatives.collect::<Result<_, _>>()?);
+    }
+    Ok(all)
+}
+
+fn wanted<'a>(
+    claim: &Claim,
+    request: String,
+    ask: &'a Ask,
+    classes: &[Class],
+    cel: &Cel,
+) -> Result<Wanted<'a>, AllocateError> {
+    if let Some(field) = ask.restrictions.first() {
+        let field = format!("request {request}: {field}");
+        return Err(AllocateError::Unsupported { claim: claim.title(), field });
+    }
+    let selectors = match classes.iter().find(|class| class.name == ask.class) {
+        Some(class) => class.selectors.clone(),
+        None => own_class(&ask.class).ok_or_else(|| {
+            let (claim, class) = (claim.title(), ask.class.clone());
+            AllocateError::NoClass { claim, request: request.clone(), class }
+        })?,
+    };
+    let class = selectors.into_iter().map(|selector| (selector, format!("class {}", ask.class)));
+    let own = ask.selectors.iter().map(|selector| (selector.clone(), format!("request {request}")));
+    let read = |(selector, of): (Selector, String)| match cel.compile(&selector.expression) {
+        Ok(program) => Ok(Condition { selector, of, program }),
+        Err(source) => {
+            let Selector { place, expression } = selector;
+            Err(AllocateError::Selector { place, expression, source })
+        }
+    };
+    let conditions = class.chain(own).map(read).collect::<Result<_, _>>()?;
+    Ok(Wanted { request, ask, conditions })
+}
+
+/// The selectors of a class that is known without being in the file.
+fn own_class(name: &str) -> Option<Vec<Selector>> {
+    let kind = match name {
+        "gpu.divvy.dev" => "gpu",
+        "mig.gpu.divvy.dev" => "mig",
+        _ => return None,
+    };
+    let expression = format!(
+        "device.driver == \"{DRIVER}\" && device.attributes[\"{DRIVER}\"].type == \"{kind}\""
+    );
+    Some(vec![Selector { expression, place: format!("class {name}") }])
+}
