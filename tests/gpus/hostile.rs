@@ -28,6 +28,7 @@ pub(crate) fn tests() -> Vec<Test> {
             ("a slow GPU keeps nobody else", slow),
             ("GPUs are changed at the same time", parallel),
             ("who looks at the same time shares a look", looks),
+            ("GPUs that the kernel module does not list are NVML's", unlisted),
             ("what others can write is not run", untrusted),
             ("a lost GPU is a fault until it is back", lost),
             ("a driver that hangs is waited for once", driver_hangs),
@@ -140,6 +141,15 @@ fn looks() -> Outcome {
     // At most the look that is under way, and the next.
     let all = began.elapsed().saturating_sub(one);
     assert!(all < one * 4, "{one:?} for one, {all:?} for sixteen");
+    Outcome::Done
+}
+
+fn unlisted() -> Outcome {
+    let fake = fake(GPUS);
+    fs::remove_dir_all(fake.host.root().join("proc/driver/nvidia/gpus")).unwrap();
+    let inventory = fake.inventory();
+    let pci: Vec<String> = inventory.gpus.iter().map(|gpu| gpu.pci.to_string()).collect();
+    assert_eq!(pci, ["0000:1b:00.0", "0000:43:00.0", "0000:52:00.0"]);
     Outcome::Done
 }
 
@@ -299,12 +309,24 @@ fn time_slices() -> Outcome {
     {
         fails(refused, "CONFIG-UNSUPPORTED", "Setting time-slice is not supported");
     }
+    let smi = fake.host.root().join("usr/bin/nvidia-smi");
+    let kept = fs::read_to_string(&smi).unwrap();
+    for (says, interval) in [
+        ("|  Timeslice   |  LONG  |", Some(Interval::Long)),
+        ("Default Short\nTime-slice: Medium", Some(Interval::Medium)),
+        ("something else", Some(Interval::Default)),
+        ("Timeslice: [N/A]", None),
+        ("Not Supported", None),
+    ] {
+        support::write(&smi, &format!("#!/bin/sh\nprintf '%s\n' '{says}'\n"));
+        assert_eq!(fake.nvml.time_slice(&gpu).ok(), interval, "{says}");
+    }
+    support::write(&smi, &kept);
     let slices = fake.host.root().join(".fake-nvml/timeslice");
     support::write(&slices.join(&gpu), "hang\n");
     let began = Instant::now();
     fails(fake.nvml.time_slice(&gpu), "GPU-FAULT", "was killed");
     assert!(began.elapsed() < SOON.look * 2);
-    let smi = fake.host.root().join("usr/bin/nvidia-smi");
     fs::remove_file(&smi).unwrap();
     fails(fake.nvml.time_slice(&gpu), "NO-DRIVER", "usr/bin/nvidia-smi");
     Outcome::Done

@@ -27,16 +27,18 @@ const MAX_BYTES: u64 = 16 << 10;
 /// as no compute capability tells (dra-drivers.md 2.1).
 pub(super) fn time_slice(host: &Host, gpu: &str, patience: Duration) -> Result<Interval, GpuError> {
     let said = run(host, gpu, &["compute-policy", "-i", gpu, "-l"], patience)?;
-    let lines = said.lines().filter(|line| {
-        let line = line.to_lowercase();
-        line.contains("timeslice") || line.contains("time-slice") || line.contains("time slice")
+    let plain = said.to_lowercase();
+    if plain.contains("not supported") || plain.contains("[n/a]") {
+        return Err(no_time_slice(gpu, &said));
+    }
+    let lines = plain.lines().filter(|line| line.contains("slice"));
+    let mut words = lines.flat_map(|line| line.split(|c: char| !c.is_alphanumeric()));
+    let interval = words.find_map(|word| {
+        let mut all = Interval::ALL.into_iter();
+        all.find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|(_, interval)| interval)
     });
-    let interval =
-        lines.flat_map(|line| line.split(|c: char| !c.is_alphanumeric())).find_map(|word| {
-            let mut all = Interval::ALL.into_iter();
-            all.find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|(_, interval)| interval)
-        });
-    interval.ok_or_else(|| no_time_slice(gpu, &said))
+    // How it is written is promised nowhere. Where it cannot be read, it is put back to the default.
+    Ok(interval.unwrap_or_default())
 }
 
 /// Sets a GPU's time slice.
