@@ -130,6 +130,11 @@ impl Inventory {
         self.gpus.iter().find(|gpu| gpu.uuid == uuid)
     }
 
+    /// What is wrong with the GPU that sits there, if anything is.
+    pub fn fault(&self, pci: PciAddress) -> Option<&Fault> {
+        self.faults.iter().find(|fault| fault.pci == pci)
+    }
+
     /// Every device that could be given, in the order of first fit: GPUs by PCI address, on each
     /// the smallest profile first, and of a profile the lowest place.
     pub fn devices(&self) -> impl Iterator<Item = Device<'_>> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     claim::{Allocation, Claim, Given, Sharing},
-    gpu::{Device, DeviceName, Interval, Inventory, MadePartition, Mig, Placement},
+    gpu::{Device, DeviceName, Fault, Interval, Inventory, MadePartition, Mig, Placement},
 };
 
 pub use overlap::{Held, obstacle};
@@ -112,6 +112,16 @@ pub enum PlanError {
         /// What there is instead.
         offered: Vec<String>,
     },
+    /// Its GPU does not answer as it should.
+    #[error("claim {claim}: {device} cannot be given: {fault}")]
+    Fault {
+        /// The claim.
+        claim: String,
+        /// The device.
+        device: String,
+        /// What is wrong.
+        fault: Fault,
+    },
     /// The GPU's MIG mode does not let it be given that way.
     #[error("claim {claim}: {device}: {why}")]
     MigMode {
@@ -212,6 +222,10 @@ fn find<'a>(
         return Err(PlanError::OtherNode { claim, device, pool: given.pool.clone(), node });
     }
     let known = given.device.parse::<DeviceName>().ok();
+    let fault = known.as_ref().and_then(|name| inventory.fault(name.pci()));
+    if let Some(fault) = fault {
+        return Err(PlanError::Fault { claim, device, fault: fault.clone() });
+    }
     let Some(found) = known.and_then(|name| inventory.device(&name)) else {
         let mut offered: Vec<_> =
             inventory.devices().map(|device| device.name().to_string()).collect();
@@ -315,6 +329,7 @@ impl PlanError {
         match self {
             Self::NotOurs { .. } => "CLAIM-INVALID",
             Self::OtherNode { .. } | Self::NoDevice { .. } | Self::MigMode { .. } => "NO-DEVICE",
+            Self::Fault { .. } => "GPU-FAULT",
             Self::Overlap { .. } => "OVERLAP",
             Self::NotForMig { .. } => "CONFIG-INVALID",
         }

@@ -1,7 +1,7 @@
 use super::{Held, Plan, PlanError, Step, Target, plan};
 use crate::{
     claim::{Allocation, Claim, Configured, Given, Sharing},
-    gpu::{Interval, Placement, fixture::node},
+    gpu::{Fault, FaultKind, Interval, Placement, fixture::node},
 };
 
 const WHOLE: &str = "gpu-0000-1b-00";
@@ -167,4 +167,16 @@ fn devices_that_cannot_be_had_say_why() {
     let error = planned(vec![elsewhere], vec![], &[], &[]).unwrap_err();
     assert!(error.to_string().contains("pool \"m\""), "{error}");
     assert!(planned(vec![], vec![], &[], &[]).is_err());
+}
+
+#[test]
+fn a_gpu_that_does_not_answer_is_not_given() {
+    let mut inventory = node(&[]);
+    let gpu = inventory.gpus.remove(0);
+    let (pci, uuid) = (gpu.pci, Some(gpu.uuid));
+    inventory.faults.push(Fault { pci, uuid, kind: FaultKind::Lost });
+    let allocation = Allocation { results: vec![given("a", WHOLE)], config: vec![] };
+    let error = plan(&claim(), &allocation, &inventory, &[]).unwrap_err();
+    assert_eq!(error.code(), "GPU-FAULT");
+    assert!(error.to_string().contains("gpu-0000-1b-00 cannot be given: GPU GPU-0 at"), "{error}");
 }
