@@ -57,6 +57,8 @@ struct Current {
 #[derive(Debug)]
 struct Opening {
     now: Now,
+    /// Somebody has waited for it in vain: nobody else does.
+    late: bool,
     begun: Receiver<Result<Session, GpuError>>,
 }
 
@@ -76,10 +78,11 @@ impl Sessions {
         }
         // Ends when the last job of its workers has.
         current.session = None;
-        let opening = match current.opening.take() {
+        let mut opening = match current.opening.take() {
             Some(opening) => opening,
             None => Opening::start(host.clone(), stamp)?,
         };
+        let patience = if opening.late { Duration::ZERO } else { patience };
         match opening.begun.recv_timeout(patience) {
             Ok(begun) => {
                 let session = Arc::new(begun?);
@@ -88,6 +91,7 @@ impl Sessions {
             }
             Err(RecvTimeoutError::Timeout) => {
                 let call = opening.now.call();
+                opening.late = true;
                 current.opening = Some(opening);
                 Err(GpuError::DriverSilent { call })
             }
@@ -108,7 +112,7 @@ impl Opening {
             let _nobody_waits = done.send(Session::begin(&host, stamp, &theirs));
         });
         spawned.map_err(thread_error)?;
-        Ok(Self { now, begun })
+        Ok(Self { now, late: false, begun })
     }
 }
 
@@ -223,7 +227,10 @@ impl Session {
             }
             Ok(Err(failed)) => {
                 let lost = failed.is(sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST);
-                if is_past(failed.code) || (lost && self.begun.elapsed() > LOST_FOR) {
+                // Where one hangs, each session would leave another thread behind.
+                let hung = || self.gpus.iter().any(|station| station.worker.stuck().is_some());
+                let tried = self.begun.elapsed() < LOST_FOR;
+                if is_past(failed.code) || (lost && !tried && !hung()) {
                     self.stale.store(true, Relaxed);
                 }
                 Err(station.fault(failed.into()))
