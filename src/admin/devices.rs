@@ -73,7 +73,7 @@ impl Devices {
 }
 
 /// What prepared claims hold. Entries that cannot be read are not guessed at.
-fn held(places: &Places<'_>) -> Result<Vec<Held>, Failure> {
+pub(super) fn held(places: &Places<'_>) -> Result<Vec<Held>, Failure> {
     let entries = places.journal()?.entries().map_err(|e| Failure::of(e.code(), &e))?;
     let mut held = Vec::new();
     for entry in entries {

@@ -1,6 +1,8 @@
 //! The command line: a file per subcommand, one way to print and one way to fail.
 
+mod allocate;
 mod devices;
+mod document;
 pub mod exit;
 mod inject;
 mod lint;
@@ -51,6 +53,7 @@ Exit codes: 0 done, 1 failed, 2 wrong command line, 3 a CDI name is not resolved
 #[derive(Debug, Subcommand)]
 enum Command {
     Prepare(prepare::Prepare),
+    Allocate(allocate::Allocate),
     Unprepare(unprepare::Unprepare),
     Inject(inject::Inject),
     Devices(devices::Devices),
@@ -149,6 +152,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         Command::Prepare(command) => command.run(&places),
         Command::Unprepare(command) => command.run(&places),
         Command::Inject(command) => return inject::finish(&command),
+        Command::Allocate(command) => command.run(&places),
         Command::Devices(command) => command.run(&places),
         Command::Lint(command) => command.run(),
     };

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use divvy_cdi::file::Trust;
 use divvy_hook::record::Origin;
 use serde_json::json;
 
@@ -16,10 +17,10 @@ use crate::{
 
 /// Prepare the claims of a file: their devices, CDI specs and records.
 ///
-/// FILE holds Kubernetes manifests: ResourceClaims of resource.k8s.io/v1, and the DeviceClasses
-/// that they need. A claim with status.allocation gets exactly those devices; one without is
-/// allocated here, as `divvy allocate` shows. All claims are prepared, or none. A claim that is prepared already is
-/// verified, and has the same names as before.
+/// FILE holds Kubernetes manifests: ResourceClaims of resource.k8s.io (v1, v1beta2, v1beta1 or
+/// v1alpha3), and the DeviceClasses that they need. A claim with status.allocation gets exactly those
+/// devices; one without is allocated here, as `divvy allocate` shows. All claims are prepared, or
+/// none. A claim that is prepared already is verified, and has the same names as before.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -60,15 +61,34 @@ impl Prepare {
 
 /// The claims of a file, all of them or the one with this name.
 pub(super) fn read(file: &Path, name: Option<&str>) -> Result<Manifests, Failure> {
-    let read = match file == Path::new("-") {
-        true => Manifests::parse("standard input".as_ref(), &stdin(MAX_BYTES)?),
-        false => Manifests::read(file),
-    };
-    let read = read.and_then(|manifests| match name {
-        Some(name) => manifests.only(file, name),
+    only(parse(file, &bytes(file)?)?, file, name)
+}
+
+/// These claims, or the one of this name.
+pub(super) fn only(
+    manifests: Manifests,
+    file: &Path,
+    name: Option<&str>,
+) -> Result<Manifests, Failure> {
+    match name {
+        Some(name) => manifests.only(file, name).map_err(|error| Failure::of(error.code(), &error)),
         None => Ok(manifests),
-    });
-    read.map_err(|error| match &error {
+    }
+}
+
+/// What a file of manifests holds; `-` is stdin.
+pub(super) fn bytes(file: &Path) -> Result<Vec<u8>, Failure> {
+    match file == Path::new("-") {
+        true => stdin(MAX_BYTES),
+        false => divvy_cdi::file::read(file, MAX_BYTES, &Trust::Any)
+            .map_err(|error| Failure::of(error.code(), &error)),
+    }
+}
+
+/// The claims and classes among these bytes of a file.
+pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Manifests, Failure> {
+    let file = if file == Path::new("-") { "standard input".as_ref() } else { file };
+    Manifests::parse(file, bytes).map_err(|error| match &error {
         ClaimError::Many { problems, .. } => {
             Failure::all(problems.iter().map(|problem| Failure::of(problem.code(), problem)))
                 .unwrap_or_else(|| Failure::of(error.code(), &error))

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use divvy_cdi::{doc, file::Trust};
+use divvy_cdi::doc::{self, Node, Value};
 use divvy_hook::record::Consumer;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use super::{
     field::Field,
     local_uid,
     name::{named, uid},
-    schema,
+    schema, served, tree,
 };
 
 /// The most bytes that a manifest may have.
@@ -46,39 +46,27 @@ pub struct Class {
 pub(super) const MAX_ITEMS: usize = 32;
 const MAX_ALLOCATED_CONFIG: usize = 2 * MAX_ITEMS;
 const MAX_CONSUMERS: usize = 256;
-/// The most objects in a `List`.
-const MAX_OBJECTS: usize = 10_000;
 
 const API_GROUP: &str = "resource.k8s.io/";
-const API_VERSION: &str = "resource.k8s.io/v1";
 
 // === impl Manifests ===
 
 impl Manifests {
-    /// Reads the claims and classes of a file.
+    /// The claims and classes among the bytes of a file, in any form that Kubernetes served.
     ///
     /// # Errors
     /// On the first thing that is wrong in each object, all of them; and without any claim.
-    pub fn read(file: &Path) -> Result<Self, ClaimError> {
-        let bytes = divvy_cdi::file::read(file, MAX_BYTES, &Trust::Any)?;
-        Self::parse(file, &bytes)
-    }
-
-    /// [`Self::read`], of bytes that are read already.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub fn parse(file: &Path, bytes: &[u8]) -> Result<Self, ClaimError> {
         let shown = || file.display().to_string();
         let documents = doc::read_all(bytes)
             .map_err(|source| ClaimError::Document { file: shown(), source })?;
+        let documents: Vec<_> = documents.into_iter().flat_map(flat).collect();
         let manifest = Manifest { file, bytes };
         let mut found = Self::default();
         let mut others = BTreeSet::new();
         let mut problems = Vec::new();
-        let tops = documents.iter().map(|node| Field::top(manifest, node));
-        for object in tops.flat_map(objects) {
-            if let Err(error) = object.and_then(|object| found.take(&object, &mut others)) {
+        for object in &documents {
+            if let Err(error) = found.take(&Field::top(manifest, object), &mut others) {
                 problems.push(error);
             }
         }
@@ -124,8 +112,12 @@ impl Manifests {
             others.insert(name.to_owned());
             return Ok(());
         }
-        if group != API_VERSION {
-            let message = format!("{name} of {group} is not read yet: write it as {API_VERSION}");
+        if group != served::V1 {
+            let message = format!(
+                "{name} of {group}: no version of it that Kubernetes serves; `divvy migrate` prints \
+                 it as {}",
+                served::V1
+            );
             return Err(version.problem("CLAIM-VERSION", message));
         }
         if name == "ResourceClaim" {
@@ -155,14 +147,20 @@ impl Manifests {
     }
 }
 
+/// The objects of a file, each as v1 has it; none of what is no YAML.
+pub(crate) fn objects(bytes: &[u8]) -> Vec<Node<'_>> {
+    doc::read_all(bytes).unwrap_or_default().into_iter().flat_map(flat).collect()
+}
+
 /// A document's objects: itself, or the items of a `List` (`kubectl get -o yaml`).
-fn objects(top: Field<'_>) -> Vec<Result<Field<'_>, ClaimError>> {
-    let is_list = matches!(top.text("kind"), Ok(Some(kind)) if kind == "List");
-    match top.list("items", MAX_OBJECTS) {
-        Ok(items) if is_list => items.into_iter().map(Ok).collect(),
-        Err(error) if is_list => vec![Err(error)],
-        _ => vec![Ok(top)],
-    }
+fn flat(mut document: Node<'_>) -> Vec<Node<'_>> {
+    let is_list = tree::text_at(&document, "kind") == Some("List");
+    let items = if is_list { tree::take(&mut document, "items") } else { None };
+    let items = match items.map(|items| items.value) {
+        Some(Value::Seq(items)) => items,
+        _ => vec![document],
+    };
+    items.into_iter().map(|object| served::upgrade(object, &mut Vec::new())).collect()
 }
 
 fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {

@@ -7,6 +7,8 @@ mod field;
 mod manifest;
 mod name;
 mod schema;
+pub(crate) mod served;
+pub(crate) mod tree;
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
@@ -16,6 +18,7 @@ use divvy_cdi::{doc::DocError, file::FileError, problem::Problem};
 use divvy_hook::record::Consumer;
 
 pub use config::{Configured, Sharing};
+pub(crate) use manifest::objects;
 pub use manifest::{Class, MAX_BYTES, Manifests};
 pub(crate) use name::wrong_with;
 

@@ -3,6 +3,8 @@ use std::path::Path;
 use super::{Claim, ClaimError, Count, Manifests, Sharing, Wants};
 use crate::gpu::Interval;
 
+mod served;
+
 /// A claim of one request `gpu`, allocated, with `config` below its allocation.
 fn allocated(config: &str) -> String {
     format!(
@@ -313,8 +315,11 @@ fn every_bad_object_of_a_file_is_reported() {
 
 #[test]
 fn other_versions_are_refused_by_name_and_other_kinds_skipped() {
-    let (error, code) = refused(&allocated("").replace("k8s.io/v1", "k8s.io/v1beta1"));
-    assert!(error.contains("resource.k8s.io/v1beta1"), "{error}");
+    let (error, code) = refused(&allocated("").replace("k8s.io/v1", "k8s.io/v1alpha2"));
+    assert!(
+        error.contains("resource.k8s.io/v1alpha2") && error.contains("divvy migrate"),
+        "{error}"
+    );
     assert_eq!(code, "CLAIM-VERSION");
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n";
     assert_eq!(parse(&format!("{pod}---\n{}", allocated(""))).unwrap().claims.len(), 1);

@@ -8,6 +8,7 @@
     reason = "what clippy.toml allows in tests, and here also in what they share"
 )]
 
+mod allocate;
 mod crash;
 mod daemon;
 mod devices;

@@ -190,10 +190,10 @@ fn every_refusal_leaves_the_node_as_it_was() {
         (claim("A", WHOLE, ""), 4, "CLAIM-INVALID", "metadata.name"),
         ("kind: Pod\napiVersion: v1\n".to_owned(), 4, "CLAIM-INVALID", "it holds Pod"),
         (
-            claim("a", WHOLE, "").replace("k8s.io/v1", "k8s.io/v1beta1"),
+            claim("a", WHOLE, "").replace("k8s.io/v1", "k8s.io/v1alpha2"),
             4,
             "CLAIM-VERSION",
-            "v1beta1",
+            "v1alpha2",
         ),
     ] {
         world.write("c.yaml", &text);

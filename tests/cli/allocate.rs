@@ -1,0 +1,56 @@
+use crate::support::{SMALL, WHOLE, World, claim};
+
+fn asking(version: &str, name: &str, request: &str) -> String {
+    format!(
+        "apiVersion: resource.k8s.io/{version}\nkind: ResourceClaim\nmetadata: {{name: {name}}}\nspec: \
+         {{devices: {{requests: [{{name: r, {request}}}]}}}}\n---\n"
+    )
+}
+
+#[test]
+fn a_claim_is_printed_as_a_scheduler_would_leave_it() {
+    let world = World::new();
+    world.write("c.yaml", asking("v1beta1", "a", "deviceClassName: gpu.divvy.dev"));
+    let ended = world.divvy(&["allocate", "-f", "c.yaml"]);
+    assert_eq!(
+        ended.ok(),
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata:\n  name: a\nspec:\n  devices:\n    \
+         requests:\n    - name: r\n      exactly:\n        deviceClassName: gpu.divvy.dev\nstatus:\n  \
+         allocation:\n    devices:\n      results:\n      - request: r\n        driver: gpu.divvy.dev\n        \
+         pool: \"n\"\n        device: gpu-0000-1b-00\n    nodeSelector:\n      nodeSelectorTerms:\n      \
+         - matchFields:\n        - key: metadata.name\n          operator: In\n          values:\n          \
+         - \"n\"\n"
+    );
+    assert_eq!(world.left(), Vec::<String>::new(), "nothing is changed");
+    let json = world.json(&["allocate", "-f", "c.yaml"]);
+    assert_eq!(json["status"]["allocation"]["devices"]["results"][0]["device"], WHOLE);
+    // What is printed can be prepared, and is then what was shown.
+    let prepared = world.divvy_with(&["prepare", "-f", "-"], ended.out.as_bytes());
+    assert!(prepared.ok().contains(WHOLE), "{prepared:?}");
+    world.write("d.yaml", asking("v1", "b", "exactly: {deviceClassName: gpu.divvy.dev}"));
+    world.divvy(&["allocate", "-f", "d.yaml"]).failed(1, "NO-DEVICE", "1 held by claim default/a");
+}
+
+#[test]
+fn each_claim_of_a_file_leaves_to_the_next_what_it_does_not_take() {
+    let world = World::new();
+    let small = "exactly: {deviceClassName: mig.gpu.divvy.dev}";
+    let all = asking("v1", "a", small) + &asking("v1", "b", small) + &claim("c", SMALL, "");
+    world.write("c.yaml", all);
+    let ended = world.divvy(&["allocate", "-f", "c.yaml", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(ended.ok()).unwrap();
+    let device = |at: usize| {
+        json["items"][at]["status"]["allocation"]["devices"]["results"][0]["device"].clone()
+    };
+    assert_eq!(device(0), "gpu-0000-43-00-1g10gb-0");
+    assert_eq!(device(1), "gpu-0000-43-00-1g10gb-1");
+    assert_eq!(device(2), SMALL, "as it was");
+    assert_eq!(ended.err, "claim default/c: is allocated already\n");
+    let one = world.json(&["allocate", "-f", "c.yaml", "--name", "b"]);
+    assert_eq!(one["metadata"]["name"], "b");
+    world.divvy(&["allocate", "-f", "c.yaml", "--name", "d"]).failed(
+        4,
+        "CLAIM-INVALID",
+        "no ResourceClaim \"d\"",
+    );
+}
