@@ -6,6 +6,7 @@ mod document;
 pub mod exit;
 mod inject;
 mod lint;
+mod migrate;
 mod prepare;
 mod table;
 mod unprepare;
@@ -54,6 +55,7 @@ Exit codes: 0 done, 1 failed, 2 wrong command line, 3 a CDI name is not resolved
 enum Command {
     Prepare(prepare::Prepare),
     Allocate(allocate::Allocate),
+    Migrate(migrate::Migrate),
     Unprepare(unprepare::Unprepare),
     Inject(inject::Inject),
     Devices(devices::Devices),
@@ -62,7 +64,9 @@ enum Command {
 
 /// Options of all commands that some have no use for: taken, so that a line can begin with them
 /// whatever the command is, and not listed.
-const UNUSED: [(&str, &[&str]); 4] = [
+const UNUSED: [(&str, &[&str]); 6] = [
+    ("allocate", &["cdi_dir", "run_dir"]),
+    ("migrate", &["gpus", "driver_root", "cdi_dir", "run_dir", "state_dir"]),
     ("unprepare", &["gpus"]),
     ("inject", &["output", "gpus", "driver_root", "cdi_dir", "run_dir", "state_dir"]),
     ("devices", &["run_dir"]),
@@ -155,6 +159,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         Command::Allocate(command) => command.run(&places),
         Command::Devices(command) => command.run(&places),
         Command::Lint(command) => command.run(),
+        Command::Migrate(command) => command.run(),
     };
     match answer {
         Ok(answer) => {

@@ -15,6 +15,7 @@ mod devices;
 mod hostile;
 mod inject;
 mod lint;
+mod migrate;
 mod prepare;
 mod support;
 mod unprepare;
