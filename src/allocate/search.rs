@@ -19,6 +19,9 @@ use crate::{
 /// up after ten.
 const MAX_TRIES: u32 = 200_000;
 
+/// How often a device is looked at, to be passed over: there may be thousands.
+const MAX_LOOKS: u32 = 5_000_000;
+
 /// A search for a claim's devices.
 pub(super) struct Search<'a> {
     claim: &'a Claim,
@@ -31,6 +34,7 @@ pub(super) struct Search<'a> {
     /// alternative and device.
     verdicts: BTreeMap<(usize, usize, usize), Option<usize>>,
     tries: u32,
+    looks: u32,
     /// The request that no choice for those before it let be satisfied, and the first of those.
     stuck: Option<(usize, Vec<Pick<'a>>)>,
 }
@@ -61,7 +65,7 @@ impl<'a> Search<'a> {
         wanted: &'a [Alternatives<'a>],
     ) -> Self {
         let (picks, verdicts) = (Vec::new(), BTreeMap::new());
-        Self { claim, pool, cel, wanted, picks, verdicts, tries: 0, stuck: None }
+        Self { claim, pool, cel, wanted, picks, verdicts, tries: 0, looks: 0, stuck: None }
     }
 
     /// The devices, or why there are none.
@@ -177,6 +181,10 @@ impl<'a> Search<'a> {
 
     /// The first condition that a device does not meet, if there is one.
     pub(super) fn fails(&mut self, turn: Turn, at: usize) -> Result<Option<usize>, AllocateError> {
+        self.looks += 1;
+        if self.looks > MAX_LOOKS {
+            return Err(self.too_much());
+        }
         let key = (turn.request, turn.alternative, at);
         if let Some(verdict) = self.verdicts.get(&key) {
             return Ok(*verdict);
@@ -215,10 +223,14 @@ impl<'a> Search<'a> {
     ) -> Result<Result<Pick<'a>, String>, AllocateError> {
         self.tries += 1;
         if self.tries > MAX_TRIES {
-            let claim = self.claim.title();
-            return Err(AllocateError::TooMuch { claim, tries: MAX_TRIES });
+            return Err(self.too_much());
         }
         Ok(self.pick(wanted, device))
+    }
+
+    fn too_much(&self) -> AllocateError {
+        let (claim, tries) = (self.claim.title(), self.tries.min(MAX_TRIES));
+        AllocateError::TooMuch { claim, tries }
     }
 
     fn pick(&self, wanted: &'a Wanted<'a>, device: &'a Device) -> Result<Pick<'a>, String> {

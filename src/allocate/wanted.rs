@@ -1,6 +1,8 @@
 //! What is wanted is a request or a subrequest with all that decides which devices will do: its own
 //! selectors, its class's before them, read.
 
+use std::rc::Rc;
+
 use super::{
     AllocateError, MAX_RESULTS,
     cel::{Cel, Program},
@@ -29,7 +31,7 @@ pub(super) struct Condition {
     /// Whose it is: `class gpu.divvy.dev`, `request gpu`.
     pub(super) of: String,
     /// To be evaluated.
-    pub(super) program: Program,
+    pub(super) program: Rc<Program>,
 }
 
 /// What a claim wants.

@@ -55,6 +55,11 @@ impl Meter {
         self.0.load(Ordering::Relaxed) == 0
     }
 
+    /// What was spent since it began anew.
+    pub(super) fn spent(&self) -> u64 {
+        LIMIT - self.0.load(Ordering::Relaxed)
+    }
+
     /// Counts, and fails at the limit. One thread evaluates at a time.
     pub(super) fn spend(&self, cost: u64) -> Result<(), ExecutionError> {
         let left = self.0.load(Ordering::Relaxed).saturating_sub(cost);

@@ -16,7 +16,14 @@ mod meter;
 mod text;
 mod value;
 
-use std::{fmt, sync::Arc, thread};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    fmt,
+    rc::Rc,
+    sync::Arc,
+    thread,
+};
 
 use cel::{
     Context, Env, ExecutionError, Value,
@@ -27,6 +34,7 @@ use cel::{
 };
 
 use crate::publish::Device;
+use divvy_cdi::near;
 use meter::Meter;
 
 /// The language: what expressions are read and evaluated with.
@@ -34,6 +42,10 @@ pub(super) struct Cel {
     env: Arc<Env>,
     context: Context<'static, 'static>,
     meter: Meter,
+    /// What all evaluations have cost so far.
+    spent: Cell<u64>,
+    /// What was read already: many requests may name one class.
+    read: RefCell<BTreeMap<String, Rc<Program>>>,
 }
 
 /// An expression that was read.
@@ -55,6 +67,10 @@ struct Within(Option<(usize, usize)>);
 /// What the parser and the interpreter need of the stack for the deepest expression that is let
 /// through, four times over, in a build without optimisation.
 const STACK: usize = 64 << 20;
+
+/// What all evaluations for one claim may cost: some seconds. Each has a limit of its own, but a
+/// node may have thousands of devices, and a claim hundreds of selectors.
+const ALL: u64 = 5 * meter::LIMIT;
 
 /// The most of the interpreter's own words that is shown.
 const MAX_MESSAGE: usize = 300;
@@ -86,14 +102,24 @@ impl Cel {
         let mut context = Context::with_env(Arc::clone(&env));
         let meter = Meter::new();
         meter.install(&mut context).map_err(broken)?;
-        Ok(Self { env, context, meter })
+        let (spent, read) = (Cell::new(0), RefCell::new(BTreeMap::new()));
+        Ok(Self { env, context, meter, spent, read })
     }
 
     /// Reads an expression.
     ///
     /// # Errors
     /// Where it is no CEL, names what nothing has, or is too long or too deep.
-    pub(super) fn compile(&self, source: &str) -> Result<Program, CelError> {
+    pub(super) fn compile(&self, source: &str) -> Result<Rc<Program>, CelError> {
+        if let Some(known) = self.read.borrow().get(source) {
+            return Ok(Rc::clone(known));
+        }
+        let program = Rc::new(self.parse(source)?);
+        self.read.borrow_mut().insert(source.to_owned(), Rc::clone(&program));
+        Ok(program)
+    }
+
+    fn parse(&self, source: &str) -> Result<Program, CelError> {
         guard::check(source)
             .map_err(|(at, message)| CelError { at: Some(position(source, at)), message })?;
         let parsed = self.env.parser().parse_with_source_info(source);
@@ -119,16 +145,21 @@ impl Cel {
         device: &Device,
         driver: &str,
     ) -> Result<bool, CelError> {
+        if self.spent.get() > ALL {
+            let message = format!("the claim's selectors cost more than {ALL} steps in all");
+            return Err(CelError::of(&message));
+        }
         self.meter.reset();
         let mut context = self.context.new_inner_scope();
         context.add_variable_as_val("device", Box::new(value::Given::of(device, driver)));
         let value = Value::resolve_val(&program.0, &context);
+        self.spent.set(self.spent.get().saturating_add(self.meter.spent()));
         // An `||` may have swallowed the error.
         if self.meter.is_over() {
             let limit = meter::LIMIT;
             return Err(CelError::of(&format!("costs more than the limit of {limit} steps")));
         }
-        let value = value.map_err(|error| CelError::of(&words(&error)))?;
+        let value = value.map_err(|error| CelError::of(&words(&error, device)))?;
         match value.downcast_ref::<CelBool>() {
             Some(flag) => Ok(*flag.inner()),
             None => {
@@ -148,9 +179,15 @@ impl CelError {
 }
 
 /// The interpreter's error, as Kubernetes words the commonest.
-fn words(error: &ExecutionError) -> String {
+fn words(error: &ExecutionError, device: &Device) -> String {
     match error {
-        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::NoSuchKey(key) => {
+            let names = device.attributes.keys().chain(device.capacity.keys());
+            let bare = names.map(|name| name.split_once('/').map_or(name.as_str(), |(_, id)| id));
+            let meant = near::nearest(key, bare).filter(|near| *near != key.as_str());
+            let meant = meant.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            format!("no such key: {key}{meant}")
+        }
         ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
         other => {
             let text = other.to_string();

@@ -31,7 +31,10 @@ fn device() -> Device {
 fn evaluate(expressions: &[&str]) -> Vec<Result<bool, CelError>> {
     let evaluated = || {
         let (cel, device) = (Cel::new().unwrap(), device());
-        let one = |text: &&str| cel.holds(&cel.compile(text)?, &device, "gpu.example.com");
+        let one = |text: &&str| {
+            let program = cel.compile(text)?;
+            cel.holds(&program, &device, "gpu.example.com")
+        };
         Some(expressions.iter().map(one).collect())
     };
     with_stack(evaluated, || None).unwrap_or_else(|| panic!("the interpreter panicked"))
@@ -164,6 +167,7 @@ fn texts_lists_and_bindings() {
 fn what_kubernetes_refuses_is_refused_and_says_where() {
     all_fail(&[
         ("device.attributes['gpu.example.com'].nothing == 'x'", "no such key: nothing"),
+        ("device.attributes['gpu.example.com'].profil == 'x'", "did you mean profile?"),
         ("device.attributes['other.example.com'].profile == 'x'", "no such key: profile"),
         ("device.attributes['gpu.example.com'].profile > 3", "no matching overload for '_>_'"),
         ("false && device.drivr == ''", "at 1:16 of the expression: undefined field 'drivr'"),

@@ -131,3 +131,21 @@ fn random_expressions_do_not_panic() {
     let evaluated = with_stack(run, || 0);
     assert!(evaluated > 200, "{evaluated}");
 }
+
+/// Each evaluation may be dear; all of them together may not.
+#[test]
+fn what_many_devices_cost_together_has_a_limit_too() {
+    let run = || {
+        let (cel, device) = (Cel::new().unwrap(), device());
+        let program = cel.compile("[1, 2, 3].all(x, x > 0)").unwrap();
+        let once = || cel.holds(&program, &device, "gpu.example.com");
+        assert_eq!(once(), Ok(true));
+        let spent = cel.spent.get();
+        assert!(spent > 10, "{spent}");
+        cel.spent.set(super::super::ALL - spent);
+        assert_eq!((once(), once()), (Ok(true), Ok(true)));
+        once().unwrap_err().to_string()
+    };
+    let error = with_stack(run, String::new);
+    assert!(error.contains("steps in all"), "{error}");
+}
