@@ -244,11 +244,14 @@ fn comparison(id: u64, call: &CallExpr) -> Result<(), Wrong> {
     let name = call.func_name.as_str();
     let [one, other] = call.args.as_slice() else { return Ok(()) };
     let (Some(one), Some(other)) = (type_of(one), type_of(other)) else { return Ok(()) };
-    let fits = one == other || (one.is_number() && other.is_number());
+    let ordered = name != operators::EQUALS && name != operators::NOT_EQUALS;
+    let unordered = ordered && matches!(one, Type::Quantity | Type::Semver);
+    let fits = (one == other && !unordered) || (one.is_number() && other.is_number());
     if !COMPARISONS.contains(&name) || fits {
         return Ok(());
     }
     let meant = match (one, other) {
+        _ if one == other => ": write one.compareTo(other), or isGreaterThan, isLessThan",
         (Type::Quantity, _) | (_, Type::Quantity) => ": did you mean quantity(\"…\")?",
         (Type::Semver, _) | (_, Type::Semver) => ": did you mean semver(\"…\")?",
         _ => "",

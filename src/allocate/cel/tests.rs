@@ -105,7 +105,7 @@ fn quantities() {
         ("quantity('500m').asInteger() == 0", "cannot convert value to integer"),
         ("device.capacity['gpu.example.com'].memory >= '40Gi'", "did you mean quantity("),
         ("device.capacity['gpu.example.com'].memory == 40", "kubernetes.Quantity, int"),
-        ("quantity('1') > quantity('0')", "no matching overload"),
+        ("quantity('1') > quantity('0')", "write one.compareTo(other)"),
         ("device.capacity['gpu.example.com'].cores.sign() == 1", "no such key: cores"),
     ]);
 }
