@@ -11,8 +11,12 @@ use anyhow::{Context, Result};
 use crate::room::Room;
 use crate::workload::{Request, Workload};
 
-/// Where callgrind writes, in the room.
+/// Where callgrind writes, in the room: what ran before [`END`] comes into the first part.
 const PROFILE: &str = "/tmp/profile";
+const FIRST: &str = "/tmp/profile.1";
+
+/// Where a start ends. Without it, the report of an exec that fails would be among what starts run.
+const END: &str = "execve";
 
 const HEAD: &str = "\
 /* The functions that a container start runs, in front of all others: first those of every start,
@@ -21,6 +25,11 @@ SECTIONS
 {
   .text.used :
   {
+    *crt1.o(.text .text.*)
+    *__libc_start_main.lo(.text .text.*)
+    *memcpy.lo(.text)
+    *memmove.lo(.text)
+    *memset.lo(.text)
 ";
 
 const TAIL: &str = "\
@@ -37,30 +46,40 @@ pub(crate) fn order(room: &mut Room, workloads: &[Workload]) -> Result<String> {
         for (_, devices, _) in workload.lines() {
             let hook = room.furnish(workload, devices)?;
             let file = format!("--callgrind-out-file={PROFILE}");
-            room.output(&["valgrind", "--tool=callgrind", "--demangle=no", &file], &hook)?;
-            let names = functions(&room.read(PROFILE)?);
+            let end = format!("--dump-before={END}");
+            room.output(&["valgrind", "--tool=callgrind", "--demangle=no", &end, &file], &hook)?;
+            let names = functions(&room.read(FIRST)?);
             if workload.request == Request::Nothing { &mut always } else { &mut requests }
                 .extend(names);
         }
     }
-    always.first().context("no function has a name: build the hook without stripping it")?;
+    always.insert(END.to_owned());
+    always.iter().nth(1).context("no function has a name: build the hook without stripping it")?;
     let mut script = HEAD.to_owned();
     for name in always.iter().chain(requests.difference(&always)) {
         // Writing to a String cannot fail.
-        writeln!(script, "    *(.text.{name})").unwrap_or_default();
+        if name.starts_with("_ZN") || name.starts_with("_R") {
+            writeln!(script, "    *(.text.{name} .text.unlikely.{name})").unwrap_or_default();
+        } else {
+            // C has a file for each, and in it the section may have another of its names.
+            writeln!(script, "    *{name}.lo(.text .text.*)").unwrap_or_default();
+        }
     }
     script.push_str(TAIL);
     Ok(script)
 }
 
-/// The names of Rust's functions in a profile, with the hashes that change left open.
+/// The names of the functions in a profile, with the hashes that change left open.
 fn functions(profile: &str) -> BTreeSet<String> {
     let named = profile.lines().filter_map(|line| {
         let rest = line.strip_prefix("fn=(").or_else(|| line.strip_prefix("cfn=("))?;
-        rest.split_once(") ").map(|(_, name)| name)
+        // Behind the apostrophe: how deep a recursion was.
+        rest.split_once(") ").map(|(_, name)| name.split('\'').next().unwrap_or(name))
     });
-    let of_rust = named.filter(|name| name.starts_with("_ZN") || name.starts_with("_R"));
-    of_rust.map(without_hash).collect()
+    // The others are callgrind's own: an address, `(below main)`.
+    let symbols =
+        named.filter(|name| name.starts_with(|c: char| c == '_' || c.is_ascii_lowercase()));
+    symbols.map(without_hash).collect()
 }
 
 /// `_ZN4core3fmt5write17h0123456789abcdefE` with `*` for its hash, and for a copy's number behind.

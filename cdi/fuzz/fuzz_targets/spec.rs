@@ -31,6 +31,8 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(again, spec);
     for device in &spec.devices {
         let name = QualifiedName::parse(&format!("{}={}", spec.kind, device.name)).unwrap();
-        resolve::from_spec(file, bytes, &[name]).expect("a device of the file");
+        let resolution = resolve::from_spec(file, bytes, &[name]).expect("a device of the file");
+        let own = resolution.parts.last().expect("no device is without edits");
+        assert_eq!(own.edits, device.container_edits);
     }
 });

@@ -22,14 +22,16 @@ pub(super) fn first_missing_path(resolution: &Resolution, host: &dyn Host) -> Op
 
 fn missing(resolution: &Resolution, host: &dyn Host, most: usize) -> Vec<EditError> {
     let mut missing = Vec::new();
-    // Claims of one driver repeat the same mounts: each is looked at once.
-    let mut sources = Index::default();
+    // Claims of one driver repeat the same mounts, and specs the same program: each is looked at once.
+    let (mut sources, mut programs) = (Index::default(), Index::default());
     for part in &resolution.parts {
         let mounts = part.edits.mounts.iter();
         let mounts = mounts.filter(|mount| mount.is_bind());
         let mounts = mounts.filter(|mount| sources.is_new(mount.host_path.as_str().into()));
         missing.extend(mounts.filter_map(|m| mount(part, m, host)).take(most - missing.len()));
         let hooks = part.edits.hooks.iter();
+        let hooks =
+            hooks.filter(|hook| runs_here(hook) && programs.is_new(hook.path.as_str().into()));
         missing.extend(hooks.filter_map(|h| hook(part, h, host)).take(most - missing.len()));
     }
     missing
@@ -46,12 +48,13 @@ fn mount(part: &Part, mount: &Mount, host: &dyn Host) -> Option<EditError> {
     Some(EditError::new(&part.origin, kind))
 }
 
+/// startContainer runs inside: its path is the container's.
+fn runs_here(hook: &Hook) -> bool {
+    hook.path.starts_with('/') && hook.hook_name != HookName::StartContainer
+}
+
 fn hook(part: &Part, hook: &Hook, host: &dyn Host) -> Option<EditError> {
     let path = Path::new(&hook.path);
-    // startContainer runs inside: its path is the container's.
-    if !path.is_absolute() || hook.hook_name == HookName::StartContainer {
-        return None;
-    }
     let found = match host.entry(path) {
         Ok(entry) if entry.executable() => return None,
         Ok(entry) if entry.regular => "not executable".to_owned(),

@@ -51,6 +51,11 @@ impl<'n> Wanted<'n> {
         Self { kinds, key: memmem::Finder::new("name") }
     }
 
+    /// Whether a device of this name is looked for, of whatever kind.
+    pub(crate) fn has(&self, device: &str) -> bool {
+        self.kinds.iter().any(|kind| kind.devices.binary_search(&device.as_bytes()).is_ok())
+    }
+
     /// What `bytes` say, which are the `whole` file or its beginning.
     pub(crate) fn judge(&self, bytes: &[u8], whole: bool) -> Verdict {
         let declared = declared_kind(bytes);

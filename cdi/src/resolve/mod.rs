@@ -135,11 +135,16 @@ pub fn from_spec(
     bytes: &[u8],
     names: &[QualifiedName],
 ) -> Result<Resolution, Unresolved> {
+    let skimmed = spec::skim(bytes, |device| names.iter().any(|name| name.device() == device));
+    let of_file =
+        |spec| SpecFile { path: path.to_owned(), priority: 0, spec, warnings: Vec::new() };
+    if let Some(resolution) = skimmed.and_then(|spec| take(&mut [of_file(spec)], names)) {
+        return Ok(resolution);
+    }
     let spec = spec::read(path, bytes)
         .map_err(|problems| Unresolved::in_invalid_file(names, path, problems))?
         .spec;
-    let file = SpecFile { path: path.to_owned(), priority: 0, spec, warnings: Vec::new() };
-    let mut specs = vec![file];
+    let mut specs = [of_file(spec)];
     take(&mut specs, names).ok_or_else(|| Unresolved::in_file(names, &specs))
 }
 
@@ -167,7 +172,8 @@ fn read_candidate(
     if verdict == Verdict::Foreign {
         return None;
     }
-    let spec = spec::read(&path, buffer).ok()?.spec;
+    let spec = spec::skim(buffer, |device| wanted.has(device))
+        .or_else(|| Some(spec::read(&path, buffer).ok()?.spec))?;
     Some(SpecFile { path, priority: listed.priority, spec, warnings: Vec::new() })
 }
 

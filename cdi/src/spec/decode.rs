@@ -4,8 +4,9 @@
 //! is found by [`super::check`] afterwards, and both are put back at their place in the file.
 
 mod shape;
+mod skim;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, mem, path::Path};
 
 use super::{
     ContainerEdits, Device, DeviceNode, DeviceType, Hook, HookName, IntelRdt, Mount, NetDevice,
@@ -20,6 +21,8 @@ use crate::{
     },
     problem::{Problem, Severity, quoted},
 };
+
+pub(crate) use skim::skim;
 
 /// A spec, and what its author may not have meant.
 #[derive(Debug, Clone)]
@@ -128,6 +131,8 @@ struct Decoder {
     kept: Kept,
     /// The document declares a version that is not known here, so its fields are not either.
     newer: bool,
+    /// The devices, by index, that are left out.
+    passed: Vec<bool>,
 }
 
 const SPEC: &[&str] = &["cdiVersion", "kind", "annotations", "devices", "containerEdits"];
@@ -165,7 +170,7 @@ impl Decoder {
             "cdiVersion" => spec.version = decoder.version(node),
             "kind" => spec.kind = decoder.text(node),
             "annotations" => spec.annotations = decoder.annotations(node),
-            "devices" => spec.devices = decoder.list(node, Self::device),
+            "devices" => spec.devices = decoder.devices(node),
             _ => spec.container_edits = decoder.edits(node),
         });
         spec
@@ -188,6 +193,12 @@ impl Decoder {
         };
         self.error(node.at(), message);
         newest
+    }
+
+    fn devices(&mut self, node: Item<'_>) -> Vec<Device> {
+        let passed = mem::take(&mut self.passed);
+        let is_read = |index: usize| !passed.get(index).is_some_and(|passed| *passed);
+        self.elements(node, is_read, Self::device)
     }
 
     fn device(&mut self, node: Item<'_>) -> Device {

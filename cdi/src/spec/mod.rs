@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use check::{Violation, check};
+pub(crate) use decode::skim;
 pub use decode::{Parsed, read};
 pub use version::Version;
 pub use write::{WriteError, remove, write};

@@ -93,13 +93,24 @@ impl Decoder {
     pub(super) fn list<T>(
         &mut self,
         node: Item<'_>,
+        item: impl FnMut(&mut Self, Item<'_>) -> T,
+    ) -> Vec<T> {
+        self.elements(node, |_| true, item)
+    }
+
+    /// A [`Self::list`] of the elements whose index counts.
+    pub(super) fn elements<T>(
+        &mut self,
+        node: Item<'_>,
+        counts: impl Fn(usize) -> bool,
         mut item: impl FnMut(&mut Self, Item<'_>) -> T,
     ) -> Vec<T> {
         if !matches!(node.kind(), Kind::Seq | Kind::Null) {
             self.mismatch(node, "a list");
         }
-        let mut list = Vec::with_capacity(node.items().count());
-        for (index, node) in node.items().enumerate() {
+        let elements = || node.items().enumerate().filter(|(index, _)| counts(*index));
+        let mut list = Vec::with_capacity(elements().count());
+        for (index, node) in elements() {
             self.path.push(Step::Index(index));
             if node.kind() == Kind::Null {
                 self.error(node.at(), "null is no element of a list".to_owned());
