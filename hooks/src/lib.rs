@@ -6,10 +6,11 @@
 //!
 //! One binary with several faces, chosen by the name it is installed as or by its first argument:
 //! [`shim`] in the place of an OCI runtime, [`precreate`] for podman and buildah, [`report`] and
-//! [`verify`] as `createRuntime` hooks. Nothing is requested most of the time, so that way is
+//! [`verify`] as `createRuntime` hooks, [`container`] as the `createContainer` hook of a spec. Nothing is requested most of the time, so that way is
 //! short: no parse, no write, and the low-level runtime takes the process over.
 
 pub mod alloc;
+pub mod container;
 pub mod error;
 pub mod inject;
 mod link;
@@ -42,6 +43,7 @@ Gives containers the devices they were allocated, as each container is created.
 usage: divvy-hook [--config FILE] runtime RUNTIME-ARGUMENTS…
        divvy-hook [--config FILE] precreate < CONFIG > CONFIG
        divvy-hook [--config FILE] verify [HANDLER] < STATE
+       divvy-hook container [--link TARGET::LINK]… [--folder DIR]… < STATE
        divvy-hook report FILE | --text TEXT
        divvy-hook --version | --help
 
@@ -50,6 +52,8 @@ runtime    stands in the place of runc or crun: edits the config of a container 
            example divvy-runtime: the name is the handler that the configuration declares.
 precreate  the filter that podman and buildah call (oci-hooks stage precreate).
 verify     a createRuntime hook: fails when the container lacks what it requests.
+container  a createContainer hook: makes links in the container, and tells its loader of the
+           libraries in folders.
 report     a createRuntime hook: says why precreate failed.
 
 configuration: /etc/divvy/config.toml
@@ -98,6 +102,10 @@ fn face(mut process: Process, mut args: &[OsString]) -> u8 {
         ("verify", [handler]) => {
             outcome(verify::run(&process, &handler.to_string_lossy(), io::stdin()))
         }
+        ("container", rest) => match container::Edits::parse(rest) {
+            Ok(edits) => outcome(container::run(&mut process, &edits, io::stdin())),
+            Err(why) => usage(&why),
+        },
         ("report", rest) => {
             report::run(&process, rest);
             FAILURE

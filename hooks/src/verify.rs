@@ -7,8 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use divvy_cdi::errno;
-use serde::Deserialize;
+use divvy_cdi::{errno, oci};
 
 use crate::{
     error::HookError,
@@ -20,10 +19,9 @@ use crate::{
 const MAX_STATE_BYTES: u64 = 1 << 20;
 
 /// The container's state as the runtime gives it to hooks, as far as we look at it.
-#[derive(Deserialize)]
-struct State {
+pub(crate) struct State {
     id: String,
-    bundle: PathBuf,
+    pub(crate) bundle: PathBuf,
 }
 
 /// Checks the container whose state is on `input`, by the rules of `handler`. False when edits are
@@ -51,14 +49,19 @@ fn verify(injector: &mut Injector<'_>, handler: &str, input: impl Read) -> Resul
     }
 }
 
-fn state(input: impl Read) -> Result<State, String> {
-    let mut text = String::new();
+/// Reads a state; all of `input`, unless it is too long.
+pub(crate) fn state(input: impl Read) -> Result<State, String> {
+    let mut bytes = Vec::new();
     input
         .take(MAX_STATE_BYTES)
-        .read_to_string(&mut text)
+        .read_to_end(&mut bytes)
         .map_err(|error| format!("reading the container's state: {}", errno::words(&error)))?;
-    let state: State = serde_json::from_str(&text)
-        .map_err(|error| format!("the container's state on standard input: {error}"))?;
+    let member = |name| match oci::text_at(&bytes, &[name]) {
+        Ok(Some(member)) => Ok(member),
+        Ok(None) => Err(format!("the container's state on standard input: no {name}")),
+        Err(error) => Err(format!("the container's state on standard input: {error}")),
+    };
+    let state = State { id: member("id")?, bundle: member("bundle")?.into() };
     if Path::new(&state.bundle).is_absolute() {
         Ok(state)
     } else {

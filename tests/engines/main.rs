@@ -19,6 +19,7 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 mod bundle;
+mod container;
 mod containerd;
 mod cri;
 mod crio;
@@ -77,11 +78,17 @@ fn tests() -> ExitCode {
     let skips = Arc::new(Mutex::new(Vec::new()));
     let fixture = if arguments.list { Err(Missing::Here(String::new())) } else { prepare() };
     let fixture = Arc::new(fixture);
-    let tests: Vec<Test> =
-        [direct::tests(), cri::tests(), ctr::tests(), podman::tests(), crio::tests()]
-            .into_iter()
-            .flatten()
-            .collect();
+    let tests: Vec<Test> = [
+        direct::tests(),
+        container::tests(),
+        cri::tests(),
+        ctr::tests(),
+        podman::tests(),
+        crio::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let trials = tests.into_iter().map(|test| trial(test, &fixture, &skips)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     for (name, reason) in skips.lock().expect("no test panics while it holds this").iter() {

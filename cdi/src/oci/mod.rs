@@ -20,6 +20,21 @@ use crate::problem::Position;
 /// The most bytes a config may have: a thousand times a usual one, for whoever reads one.
 pub const MAX_CONFIG_BYTES: usize = 16 << 20;
 
+/// The string at `path`, the names of members from the outermost on, in a document of the OCI
+/// runtime spec: a config, or a container's state.
+///
+/// # Errors
+/// As [`Config::parse`], of the members of `path` alone.
+pub fn text_at(bytes: &[u8], path: &[&str]) -> Result<Option<String>, ConfigError> {
+    let text = text_of(bytes)?;
+    let found = read::text_at(text, path)?;
+    Ok(found.and_then(|span| text.get(span.start..span.end)).map(|raw| decode(raw).into_owned()))
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, ConfigError> {
+    str::from_utf8(bytes).map_err(|error| ConfigError::at(bytes, error.valid_up_to(), "not UTF-8"))
+}
+
 /// A parsed config, borrowed from its text.
 #[derive(Debug)]
 pub struct Config<'a> {
@@ -41,8 +56,7 @@ impl<'a> Config<'a> {
             let what = format!("larger than the limit of {MAX_CONFIG_BYTES} bytes");
             return Err(ConfigError::at(bytes, 0, what));
         }
-        let text = std::str::from_utf8(bytes)
-            .map_err(|error| ConfigError::at(bytes, error.valid_up_to(), "not UTF-8"))?;
+        let text = text_of(bytes)?;
         Ok(Self { text, layout: read::layout(text)? })
     }
 

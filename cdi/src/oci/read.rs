@@ -12,6 +12,28 @@ pub(super) fn layout(text: &str) -> Scan<Layout> {
     Scanner::new(text).whole(root)
 }
 
+/// The string at `path` in the object that `text` is; the last one where a member is there twice.
+pub(super) fn text_at(text: &str, path: &[&str]) -> Scan<Option<Span>> {
+    let mut found = None;
+    Scanner::new(text).whole(|s| find(s, path, &mut found))?;
+    Ok(found)
+}
+
+fn find(s: &mut Scanner<'_>, path: &[&str], found: &mut Option<Span>) -> Scan<()> {
+    let object = s.object("the document", |s, key| {
+        let name = s.name(key);
+        match path {
+            [last] if *last == name => {
+                *found = Some(s.string(last)?);
+                Ok(())
+            }
+            [first, rest @ ..] if *first == name => find(s, rest, found),
+            _ => s.any().map(drop),
+        }
+    });
+    object.map(drop)
+}
+
 fn root(s: &mut Scanner<'_>) -> Scan<Layout> {
     let mut annotations = Slot::Absent;
     let mut process = Slot::Absent;
