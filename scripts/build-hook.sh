@@ -11,7 +11,7 @@ target="$(uname -m)-unknown-linux-musl"
 # with it: each 64 KB that a start touches is a page fault, and each segment a mapping.
 # Less inlining: the binary stays small, and a start hardly feels it.
 flags=$(printf '%s\037' -C relocation-model=static -C target-feature=+crt-static -C force-unwind-tables=no \
-  -C llvm-args=-inline-threshold=100 -C link-arg=-Wl,-T,"$PWD/hooks/order.ld",-z,noseparate-code \
+  -C llvm-args=-inline-threshold=60 -C link-arg=-Wl,-T,"$PWD/hooks/order.ld",-z,noseparate-code \
   --cfg 'sha2_backend="soft"')
 if ! rustup target list --installed | grep -qx "$target" && ! rustup -q target add "$target" >/dev/null 2>&1; then
   target="$(uname -m)-unknown-linux-gnu"

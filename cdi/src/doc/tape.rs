@@ -205,6 +205,7 @@ impl Token {
     }
 
     /// The text of a token that is not owned.
+    #[inline(always)]
     fn slice(self, text: &str) -> &str {
         let at = self.at as usize + usize::from(self.kind() == Kind::Quoted);
         text.get(at..at + (self.word & LOW) as usize).unwrap_or_default()

@@ -59,6 +59,7 @@ impl Reader<'_> {
     }
 
     /// Takes a mark and the space after it.
+    #[inline(always)]
     fn take(&mut self, mark: u8) -> Option<()> {
         if self.here() != mark {
             return None;

@@ -95,11 +95,13 @@ fn is_text(item: Item<'_>) -> bool {
 
 /// A decimal number that every field of a node can hold.
 fn is_short_number(item: Item<'_>) -> bool {
+    let digits = item.text().as_bytes();
+    // A leading zero may mean octal: that is for the decoder.
+    let is_decimal = digits == b"0" || digits.first() != Some(&b'0');
     item.kind() == Kind::Number
-        && item.text().len() < 10
-        && item.text().bytes().all(|c| c.is_ascii_digit())
-        // A leading zero may mean octal: that is for the decoder.
-        && (item.text() == "0" || !item.text().starts_with('0'))
+        && digits.len() < 10
+        && is_decimal
+        && digits.iter().all(u8::is_ascii_digit)
 }
 
 #[cfg(test)]
