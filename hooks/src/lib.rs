@@ -6,8 +6,9 @@
 //!
 //! One binary with several faces, chosen by the name it is installed as or by its first argument:
 //! [`shim`] in the place of an OCI runtime, [`precreate`] for podman and buildah, [`report`] and
-//! [`verify`] as `createRuntime` hooks, [`container`] as the `createContainer` hook of a spec. Nothing is requested most of the time, so that way is
-//! short: no parse, no write, and the low-level runtime takes the process over.
+//! [`verify`] as `createRuntime` hooks, [`container`] as the `createContainer` hook of a spec.
+//! Nothing is requested most of the time, so that way is short: no parse, no write, and the low-level
+//! runtime takes the process over.
 
 pub mod alloc;
 pub mod container;

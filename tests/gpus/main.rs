@@ -19,7 +19,10 @@ mod product;
 mod real;
 mod support;
 
-use std::process::ExitCode;
+use std::{
+    process::ExitCode,
+    sync::{Arc, Mutex},
+};
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
@@ -41,14 +44,26 @@ fn main() -> ExitCode {
         product::tests(),
         real::tests(),
     ];
-    let trials = all.into_iter().flatten().map(|(name, run)| trial(name, run)).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let skips = Skips::default();
+    let trials = all.into_iter().flatten().map(|(name, run)| trial(name, run, &skips)).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    for (name, why) in skips.lock().expect("no test panics while it holds this").iter() {
+        println!("SKIPPED {name}: {why}");
+    }
+    conclusion.exit_code()
 }
 
-fn trial(name: String, run: Box<dyn FnOnce() -> Outcome + Send>) -> Trial {
-    Trial::ignorable_test(name, move || match run() {
+/// The tests that could not be had, and why: said again in the closing lines.
+type Skips = Arc<Mutex<Vec<(String, String)>>>;
+
+fn trial(name: String, run: Box<dyn FnOnce() -> Outcome + Send>, skips: &Skips) -> Trial {
+    let skips = Arc::clone(skips);
+    Trial::ignorable_test(name.clone(), move || match run() {
         Outcome::Done => Ok(Completion::Completed),
-        Outcome::Skipped(why) => Ok(Completion::ignored_with(format!("SKIPPED: {why}"))),
+        Outcome::Skipped(why) => {
+            skips.lock().expect("no test panics while it holds this").push((name, why));
+            Ok(Completion::ignored())
+        }
     })
 }
 

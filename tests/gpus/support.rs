@@ -37,10 +37,17 @@ pub(crate) struct Fake {
     pub(crate) _folder: TempDir,
 }
 
+/// For what must not be waited for: a test that waits never ends.
+pub(crate) const NEVER: Duration = Duration::from_secs(3600);
+
 pub(crate) fn fake(gpus: &[Gpu]) -> Fake {
+    fake_with(gpus, SOON)
+}
+
+pub(crate) fn fake_with(gpus: &[Gpu], deadlines: Deadlines) -> Fake {
     let folder = folder();
     let host = FakeHost::make(folder.path(), gpus).unwrap();
-    let nvml = Nvml::open(host.root(), None, SOON).unwrap();
+    let nvml = Nvml::open(host.root(), None, deadlines).unwrap();
     Fake { host, nvml, _folder: folder }
 }
 
@@ -53,6 +60,12 @@ impl Fake {
     /// The GPU instances that the hardware has, of all GPUs.
     pub(crate) fn instances(&self) -> usize {
         self.host.state().unwrap().gpus.iter().map(|gpu| gpu.instances.len()).sum()
+    }
+
+    /// How often a call was made since the host is watched.
+    pub(crate) fn count(&self, call: &str) -> usize {
+        let calls = self.host.calls().unwrap();
+        calls.iter().filter(|made| made.split(' ').next() == Some(call)).count()
     }
 
     pub(crate) fn inventory(&self) -> Inventory {

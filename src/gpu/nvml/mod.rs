@@ -15,7 +15,7 @@ mod session;
 mod smi;
 mod worker;
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use super::{
     ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, Partition,
@@ -77,15 +77,21 @@ impl Nvml {
         Ok(Self { address, host, deadlines, sessions: Sessions::default() })
     }
 
-    /// In a session, and where that turns out to be of the past, in another.
+    /// The session of the driver as it is now.
+    fn session(&self) -> Result<Arc<Session>, GpuError> {
+        self.sessions.get(&self.host, self.deadlines.open)
+    }
+
+    /// In a session, and where it fails and that turns out to be of the past, in another. What
+    /// succeeds is never done again: somebody else may have found out about the session meanwhile.
     fn in_session<T>(&self, act: impl Fn(&Session) -> Result<T, GpuError>) -> Result<T, GpuError> {
-        let session = self.sessions.get(&self.host, self.deadlines.open)?;
+        let session = self.session()?;
         let done = act(&session);
-        if !session.is_stale() {
+        if done.is_ok() || !session.is_stale() {
             return done;
         }
         drop(session);
-        act(&*self.sessions.get(&self.host, self.deadlines.open)?)
+        act(&*self.session()?)
     }
 
     /// Has the worker of a GPU change something. `undo` takes back what comes too late.
@@ -108,16 +114,22 @@ impl Gpus for Nvml {
     }
 
     fn inventory(&self) -> Result<Inventory, GpuError> {
-        self.in_session(|session| {
-            let (mut gpus, mut faults) = (Vec::new(), Vec::new());
-            for gpu in session.read(self.deadlines.look) {
-                match gpu {
-                    Ok(gpu) => gpus.push(gpu),
-                    Err(fault) => faults.push(fault),
-                }
+        let mut session = self.session()?;
+        let mut read = session.read(self.deadlines.look);
+        if session.is_stale() {
+            // Before another begins: the library is shut down when the last one ends.
+            drop(session);
+            session = self.session()?;
+            read = session.read(self.deadlines.look);
+        }
+        let (mut gpus, mut faults) = (Vec::new(), Vec::new());
+        for gpu in read {
+            match gpu {
+                Ok(gpu) => gpus.push(gpu),
+                Err(fault) => faults.push(fault),
             }
-            Ok(Inventory { node: self.host.name(), driver: session.driver.clone(), gpus, faults })
-        })
+        }
+        Ok(Inventory { node: self.host.name(), driver: session.driver.clone(), gpus, faults })
     }
 
     fn create_partition(

@@ -123,7 +123,7 @@ impl Desk {
         placement: Placement,
     ) -> Result<Partition, Failed> {
         let (gpu_instance, _) = caller.instance_info(instance)?;
-        let kind = self.filling(caller, instance, profile)?.unwrap_or_default();
+        let kind = self.filling(caller, instance, profile)?;
         let compute = caller.create_compute(instance, kind)?;
         let (compute_instance, device) = caller.compute_info(compute)?;
         let uuid = caller.uuid(device)?;
@@ -138,9 +138,11 @@ impl Desk {
         instance: Instance,
         profile: &Profile,
     ) -> Result<(), Failed> {
-        let kind = self.filling(caller, instance, profile)?.unwrap_or_default();
-        for compute in caller.compute_instances(instance, kind)? {
-            caller.destroy_compute(compute)?;
+        // Where none can fill it there is none in it.
+        if let Ok(kind) = self.filling(caller, instance, profile) {
+            for compute in caller.compute_instances(instance, kind)? {
+                caller.destroy_compute(compute)?;
+            }
         }
         destroy(caller, instance)
     }

@@ -168,10 +168,14 @@ impl Desk {
         caller: &Caller,
         instance: Instance,
         profile: &Profile,
-    ) -> Result<Option<u32>, Failed> {
+    ) -> Result<u32, Failed> {
         let kinds = self.compute_profiles(caller, instance, profile)?;
         let fills = |(_, slices): &(u32, u32)| *slices == profile.slices();
-        Ok(kinds.into_iter().find(fills).map(|(kind, _)| kind))
+        kinds.into_iter().find(fills).map(|(kind, _)| kind).ok_or_else(|| Failed {
+            call: "nvmlGpuInstanceGetComputeInstanceProfileInfo",
+            code: sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED,
+            text: format!("no compute instance profile fills {}", profile.name),
+        })
     }
 
     fn compute_profiles(

@@ -87,7 +87,8 @@ fn run(host: &Host, gpu: &str, args: &[&str], patience: Duration) -> Result<Stri
     let deadline = Instant::now() + patience;
     if !ended(&child, deadline) {
         let _gone = child.kill();
-        let _reaped = child.wait();
+        // In the kernel, at a GPU that hangs, it may not end: nobody waits for that.
+        let _reaped = thread::Builder::new().spawn(move || child.wait());
         return Err(GpuError::ProgramSilent { path: program, gpu: gpu.to_owned() });
     }
     let status = child.wait().map_err(failed)?;
