@@ -10,7 +10,7 @@ use super::{
     Answer, Exit, Failure, Places, boot, claim_name, exit::one_line, shown, stdin, table::Table,
 };
 use crate::{
-    claim::{ClaimError, MAX_BYTES, Manifests, Sharing},
+    claim::{ClaimError, MAX_BYTES, Manifests},
     emit,
     prepare::{PrepareError, Prepared},
 };
@@ -118,10 +118,9 @@ fn answer(done: &[Prepared]) -> Answer {
         let mut devices = Vec::new();
         for device in &entry.devices {
             let cdi = emit::cdi_name(&entry.uid, &device.device);
-            let sharing = match device.sharing {
-                _ if device.admin => "admin access".to_owned(),
-                Sharing::Exclusive => "exclusive".to_owned(),
-                Sharing::TimeSlicing(interval) => format!("time-sliced, {interval}"),
+            let sharing = match device.admin {
+                true => "admin access".to_owned(),
+                false => device.sharing.to_string(),
             };
             table.row([device.request.clone(), device.device.clone(), sharing, cdi.clone()]);
             devices.push(json!({

@@ -17,6 +17,9 @@ pub(super) struct Field<'a> {
     path: String,
 }
 
+/// How much of a wrong value an error shows, in characters.
+const MAX_SHOWN: usize = 40;
+
 // === impl Field ===
 
 impl<'a> Field<'a> {
@@ -126,7 +129,7 @@ impl<'a> Field<'a> {
         let count = self.node.integer().and_then(|count| u32::try_from(count).ok());
         count.filter(|count| (1..=most).contains(count)).ok_or_else(|| {
             let found = match &self.node.value {
-                Value::Number(text) => text.chars().take(40).collect(),
+                Value::Number(text) => text.chars().take(MAX_SHOWN).collect(),
                 _ => self.node.what().to_owned(),
             };
             self.wrong(format!("must be a whole number from 1 to {most}, and is {found}"))
@@ -173,6 +176,21 @@ impl<'a> Field<'a> {
             },
             _ => Err(self.mismatch("an object")),
         }
+    }
+
+    /// What the text that this is stands for, one of `known`; `what` such texts are called.
+    pub(super) fn one_word<T: Copy>(
+        &self,
+        what: &str,
+        known: &[(&str, T)],
+    ) -> Result<T, ClaimError> {
+        let text = self.as_text()?;
+        let found = known.iter().find(|(name, _)| *name == text);
+        found.map(|(_, meant)| *meant).ok_or_else(|| {
+            let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            let text: String = text.chars().take(MAX_SHOWN).collect();
+            self.wrong(format!("{text:?} is no {what}; known are {}", known.join(", ")))
+        })
     }
 
     /// The error that this value is wrong.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use divvy_cdi::{doc::DocError, file::FileError, problem::Problem};
 use divvy_hook::record::Consumer;
 
-pub use config::{Configured, Sharing};
+pub use config::{Configured, DeviceKey, Kind, MpsSettings, Sharing};
 pub(crate) use manifest::objects;
 pub use manifest::{Class, MAX_BYTES, Manifests};
 pub(crate) use name::wrong_with;

@@ -3,6 +3,7 @@ use std::path::Path;
 use super::{Claim, ClaimError, Count, Manifests, Sharing, Wants};
 use crate::gpu::Interval;
 
+mod config;
 mod served;
 
 /// A claim of one request `gpu`, allocated, with `config` below its allocation.
@@ -65,102 +66,6 @@ fn an_allocated_claim_is_read_with_its_configuration() {
     assert_eq!(allocation.results[0].device, "gpu-0000-1b-00");
     assert_eq!(allocation.config[0].sharing, Sharing::TimeSlicing(Interval::Short));
     assert_eq!(allocation.config[0].requests, ["gpu"]);
-}
-
-#[test]
-fn classes_configuration_stands_before_the_claims_wherever_it_is_written() {
-    let class = entry(SHORT).replace("FromClaim", "FromClass");
-    let config =
-        allocated(&(entry("{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig}") + &class));
-    let config = claim(&config).allocation.unwrap().config;
-    assert_eq!(config[0].sharing, Sharing::TimeSlicing(Interval::Short));
-    assert_eq!(config[1].sharing, Sharing::Exclusive);
-}
-
-#[test]
-fn other_drivers_configuration_is_skipped_whatever_it_says() {
-    let other = entry("{what: ever}").replace("gpu.divvy.dev", "net.example.com");
-    assert!(claim(&allocated(&other)).allocation.unwrap().config.is_empty());
-}
-
-#[test]
-fn the_sum_type_of_configuration() {
-    let sharing = |text: &str| {
-        let text = format!("{{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, {text}}}");
-        claim(&allocated(&entry(&text))).allocation.unwrap().config[0].sharing
-    };
-    assert_eq!(sharing("sharing: {exclusive: {}}"), Sharing::Exclusive);
-    assert_eq!(sharing("sharing: null"), Sharing::Exclusive);
-    assert_eq!(sharing("sharing: {timeSlicing: {}}"), Sharing::TimeSlicing(Interval::Default));
-    assert_eq!(
-        sharing("sharing: {timeSlicing: {interval: Long}}"),
-        Sharing::TimeSlicing(Interval::Long)
-    );
-}
-
-#[test]
-fn configuration_that_is_not_understood_is_refused_with_its_place() {
-    for (parameters, code, says) in [
-        ("{kind: GpuConfig}", "CONFIG-INVALID", "parameters: apiVersion is missing"),
-        ("{apiVersion: gpu.divvy.dev/v1alpha1}", "CONFIG-INVALID", "kind is missing"),
-        (
-            "{apiVersion: gpu.divvy.dev/v2, kind: GpuConfig}",
-            "CONFIG-INVALID",
-            "gpu.divvy.dev/v1alpha1",
-        ),
-        ("{apiVersion: gpu.divvy.dev/v1alpha1, kind: Foo}", "CONFIG-INVALID", "known is GpuConfig"),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: MigDeviceConfig}",
-            "CONFIG-UNSUPPORTED",
-            "later version",
-        ),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, bogus: 1}",
-            "CONFIG-INVALID",
-            "parameters.bogus: unknown field",
-        ),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {}}",
-            "CONFIG-INVALID",
-            "exactly one of exclusive, timeSlicing, mps",
-        ),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {exclusive: {}, timeSlicing: {}}}",
-            "CONFIG-INVALID",
-            "exactly one of",
-        ),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {mps: {}}}",
-            "CONFIG-UNSUPPORTED",
-            "later version",
-        ),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {timeSlicing: {interval: Fast}}}",
-            "CONFIG-INVALID",
-            "Default, Short, Medium, Long",
-        ),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {timeSlicing: {interval: 3}}}",
-            "CONFIG-INVALID",
-            "quotes",
-        ),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: {exclusive: {a: 1}}}",
-            "CONFIG-INVALID",
-            "unknown field",
-        ),
-        (
-            "{apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, sharing: exclusive}",
-            "CONFIG-INVALID",
-            "must be an object, and is a text",
-        ),
-        ("text", "CONFIG-INVALID", "must be an object"),
-    ] {
-        let (error, found) = refused(&allocated(&entry(parameters)));
-        assert_eq!(found, code, "{error}");
-        assert!(error.contains(says), "{error} does not say {says:?}");
-        assert!(error.starts_with("c.yaml:25:"), "{error}");
-    }
 }
 
 #[test]
@@ -288,20 +193,6 @@ fn fields_of_kubernetes_that_change_nothing_here_are_passed_over() {
     assert_eq!(claim(&text).allocation.unwrap().results.len(), 1);
     let (error, code) = refused(&text.replace("adminAccess: false", "shareID: x"));
     assert_eq!(code, "CLAIM-UNSUPPORTED", "{error}");
-}
-
-#[test]
-fn configuration_may_only_name_requests_that_are_there() {
-    for (requests, fine) in [
-        ("[gpu]", true),
-        ("[any/small]", true),
-        ("[any]", true),
-        ("[any/big]", false),
-        ("[x]", false),
-    ] {
-        let text = allocated(&entry(SHORT).replace("[gpu]", requests));
-        assert_eq!(parse(&text).is_ok(), fine, "{requests}");
-    }
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! A plan says what a claim's devices are on this node and which steps make them ready. It is made
 //! from the claim, the inventory and what other claims hold, and changes nothing.
 
+mod error;
+mod mps;
 mod overlap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    claim::{Allocation, Claim, Given, Sharing},
-    gpu::{Device, DeviceName, Fault, Interval, Inventory, MadePartition, Mig, Placement},
+    claim::{Allocation, Claim, Configured, Given, Kind, Sharing},
+    gpu::{Device, DeviceName, Interval, Inventory, MadePartition, Mig, Placement},
 };
 
+pub use error::PlanError;
 pub use overlap::{Held, obstacle};
 
 /// What is to be prepared for a claim.
@@ -77,88 +80,6 @@ pub enum Step {
     },
 }
 
-/// Why a claim cannot be prepared as it is allocated.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// None of its devices are ours.
-    #[error("claim {claim}: its allocation has no device of driver gpu.divvy.dev")]
-    NotOurs {
-        /// The claim.
-        claim: String,
-    },
-    /// It is allocated on another node.
-    #[error(
-        "claim {claim}: {device} is allocated in pool {pool:?}, and this node's pool is {node:?}"
-    )]
-    OtherNode {
-        /// The claim.
-        claim: String,
-        /// The device.
-        device: String,
-        /// Its pool.
-        pool: String,
-        /// This node.
-        node: String,
-    },
-    /// The node has no such device.
-    #[error("claim {claim}: node {node} has no device {device:?}{}", Offered(offered))]
-    NoDevice {
-        /// The claim.
-        claim: String,
-        /// The device.
-        device: String,
-        /// The node.
-        node: String,
-        /// What there is instead.
-        offered: Vec<String>,
-    },
-    /// Its GPU does not answer as it should.
-    #[error("claim {claim}: {device} cannot be given: {fault}")]
-    Fault {
-        /// The claim.
-        claim: String,
-        /// The device.
-        device: String,
-        /// What is wrong.
-        fault: Fault,
-    },
-    /// The GPU's MIG mode does not let it be given that way.
-    #[error("claim {claim}: {device}: {why}")]
-    MigMode {
-        /// The claim.
-        claim: String,
-        /// The device.
-        device: String,
-        /// The mode, and what it allows.
-        why: &'static str,
-    },
-    /// Somebody else has it, or a part of it.
-    #[error("claim {claim}: {device} {by}")]
-    Overlap {
-        /// The claim.
-        claim: String,
-        /// The device.
-        device: String,
-        /// What has it: `is held by claim …`, …
-        by: String,
-    },
-    /// A configuration does not fit the device.
-    #[error(
-        "claim {claim}: {place}: {device} is a MIG device and cannot be time-sliced: the \
-             hardware has no such setting"
-    )]
-    NotForMig {
-        /// The claim.
-        claim: String,
-        /// Where the configuration is written.
-        place: String,
-        /// The device.
-        device: String,
-    },
-}
-
-struct Offered<'a>(&'a [String]);
-
 /// Plans an allocated claim.
 ///
 /// # Errors
@@ -173,9 +94,11 @@ pub fn plan(
         return Err(PlanError::NotOurs { claim: claim.title() });
     }
     let mut plan = Plan { devices: Vec::new(), steps: Vec::new() };
+    let mut groups = Vec::new();
     for given in &allocation.results {
         let device = find(claim, given, inventory)?;
-        let sharing = sharing(claim, given, &device, allocation)?;
+        let configured = configured(claim, given, &device, allocation)?;
+        let sharing = configured.map_or(Sharing::Exclusive, |found| found.sharing.clone());
         let planned = Planned {
             request: given.request.clone(),
             pool: given.pool.clone(),
@@ -206,9 +129,14 @@ pub fn plan(
             }
         }
         plan.steps.extend(step(&planned));
+        mps::join(&mut groups, configured, &planned);
         plan.devices.push(planned);
     }
-    Ok(plan)
+    groups.iter().try_for_each(|group| group.check(claim))?;
+    match groups.first() {
+        Some(group) => Err(group.unsupported(claim)),
+        None => Ok(plan),
+    }
 }
 
 /// The device that was given, if the node can give it.
@@ -246,42 +174,40 @@ fn find<'a>(
     Err(PlanError::MigMode { claim, device, why })
 }
 
-/// The configuration that counts: the last one that names the request or, naming none, fits the
-/// device. The claim's stand after the classes'.
-fn sharing(
+/// The configuration that counts: the last one that names the request or, naming none, is for
+/// devices of this kind. The claim's stand after the classes'.
+fn configured<'a>(
     claim: &Claim,
     given: &Given,
     device: &Device<'_>,
-    allocation: &Allocation,
-) -> Result<Sharing, PlanError> {
-    let is_gpu = matches!(device, Device::Gpu(_));
-    let counts = allocation.config.iter().rev().find(|configured| {
-        configured.names(&given.request) || (configured.requests.is_empty() && is_gpu)
-    });
+    allocation: &'a Allocation,
+) -> Result<Option<&'a Configured>, PlanError> {
+    let takes = Kind::of(device);
+    let counts = allocation.config.iter().rev().find(|one| one.is_for(&given.request, takes));
     match counts {
-        Some(configured) if configured.sharing != Sharing::Exclusive && !is_gpu => {
-            Err(PlanError::NotForMig {
-                claim: claim.title(),
-                place: configured.place.clone(),
-                device: given.device.clone(),
-            })
-        }
-        Some(configured) => Ok(configured.sharing),
-        None => Ok(Sharing::Exclusive),
+        Some(Configured { kind, place, .. }) if *kind != takes => Err(PlanError::WrongKind {
+            claim: claim.title(),
+            place: place.clone(),
+            kind: *kind,
+            device: given.device.clone(),
+            request: given.request.clone(),
+            takes,
+        }),
+        counts => Ok(counts),
     }
 }
 
 fn may_share(one: &Planned, other: &Planned) -> bool {
     one.target == other.target
         && one.sharing == other.sharing
-        && matches!(one.sharing, Sharing::TimeSlicing(_))
+        && matches!(one.sharing, Sharing::TimeSlicing(_) | Sharing::Mps(_))
 }
 
 fn step(planned: &Planned) -> Option<Step> {
     if planned.admin {
         return None;
     }
-    match (&planned.target, planned.sharing) {
+    match (&planned.target, &planned.sharing) {
         (Target::Partition { gpu, profile, placement }, _) => {
             Some(Step::Partition(MadePartition {
                 gpu: gpu.clone(),
@@ -291,9 +217,10 @@ fn step(planned: &Planned) -> Option<Step> {
             }))
         }
         (Target::Gpu { gpu }, Sharing::TimeSlicing(interval)) => {
-            Some(Step::TimeSlice { gpu: gpu.clone(), interval, before: Interval::Default })
+            let (gpu, interval) = (gpu.clone(), *interval);
+            Some(Step::TimeSlice { gpu, interval, before: Interval::Default })
         }
-        (Target::Gpu { .. }, Sharing::Exclusive) => None,
+        (Target::Gpu { .. }, Sharing::Exclusive | Sharing::Mps(_)) => None,
     }
 }
 
@@ -317,32 +244,6 @@ impl Target {
     pub fn gpu(&self) -> &str {
         match self {
             Self::Gpu { gpu } | Self::Partition { gpu, .. } => gpu,
-        }
-    }
-}
-
-// === impl PlanError ===
-
-impl PlanError {
-    /// Stable, for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::NotOurs { .. } => "CLAIM-INVALID",
-            Self::OtherNode { .. } | Self::NoDevice { .. } | Self::MigMode { .. } => "NO-DEVICE",
-            Self::Fault { .. } => "GPU-FAULT",
-            Self::Overlap { .. } => "OVERLAP",
-            Self::NotForMig { .. } => "CONFIG-INVALID",
-        }
-    }
-}
-
-// === impl Offered ===
-
-impl std::fmt::Display for Offered<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            [] => f.write_str("; it has none"),
-            offered => write!(f, "; it has {}, …", offered.join(", ")),
         }
     }
 }

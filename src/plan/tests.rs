@@ -1,6 +1,6 @@
 use super::{Held, Plan, PlanError, Step, Target, plan};
 use crate::{
-    claim::{Allocation, Claim, Configured, Given, Sharing},
+    claim::{Allocation, Claim, Configured, DeviceKey, Given, Kind, MpsSettings, Sharing},
     gpu::{Fault, FaultKind, Interval, Placement, fixture::node},
 };
 
@@ -27,7 +27,17 @@ fn given(request: &str, device: &str) -> Given {
 
 fn configured(requests: &[&str], sharing: Sharing) -> Configured {
     let requests = requests.iter().map(|name| (*name).to_owned()).collect();
-    Configured { requests, sharing, place: "c.yaml:1:1".to_owned() }
+    Configured { kind: Kind::Gpu, requests, sharing, place: "c.yaml:1:1".to_owned() }
+}
+
+fn for_mig(requests: &[&str], sharing: Sharing) -> Configured {
+    Configured { kind: Kind::Mig, ..configured(requests, sharing) }
+}
+
+/// MPS, with limits for single devices.
+fn mps(limits: &[DeviceKey]) -> Sharing {
+    let limits = limits.iter().map(|key| (key.clone(), 1 << 30)).collect();
+    Sharing::Mps(MpsSettings { pinned_memory_per_device: limits, ..MpsSettings::default() })
 }
 
 fn held(target: Target) -> Held {
@@ -61,7 +71,7 @@ fn a_whole_gpu_needs_no_step_and_a_partition_one() {
 fn the_last_configuration_that_names_the_request_counts() {
     let slice = |interval| Sharing::TimeSlicing(interval);
     let sharing = |request: &str, config: Vec<Configured>| {
-        planned(vec![given(request, WHOLE)], config, &[], &[]).unwrap().devices[0].sharing
+        planned(vec![given(request, WHOLE)], config, &[], &[]).unwrap().devices.remove(0).sharing
     };
     let short = configured(&["gpu"], slice(Interval::Short));
     let long = configured(&[], slice(Interval::Long));
@@ -83,13 +93,58 @@ fn a_time_sliced_gpu_needs_one_step() {
 }
 
 #[test]
-fn configuration_for_all_requests_applies_where_it_fits() {
-    let config = vec![configured(&[], Sharing::TimeSlicing(Interval::Short))];
-    let plan = planned(vec![given("a", SMALL)], config, &[], &[]).unwrap();
-    assert_eq!(plan.devices[0].sharing, Sharing::Exclusive);
-    let config = vec![configured(&["a"], Sharing::TimeSlicing(Interval::Short))];
-    let error = planned(vec![given("a", SMALL)], config, &[], &[]).unwrap_err();
-    assert_eq!(error.code(), "CONFIG-INVALID", "{error}");
+fn configuration_for_all_requests_applies_where_its_kind_fits() {
+    let (gpu, mig) = (Sharing::TimeSlicing(Interval::Short), Sharing::Exclusive);
+    let config = || vec![configured(&[], gpu.clone()), for_mig(&[], mig.clone())];
+    for (device, sharing) in [(WHOLE, &gpu), (SMALL, &mig)] {
+        let plan = planned(vec![given("a", device)], config(), &[], &[]).unwrap();
+        assert_eq!(plan.devices[0].sharing, *sharing);
+    }
+}
+
+#[test]
+fn configuration_for_a_request_must_be_of_its_devices_kind() {
+    for (device, config, says) in [
+        (
+            SMALL,
+            configured(&["a"], Sharing::Exclusive),
+            "claim default/c: c.yaml:1:1: GpuConfig cannot be applied to gpu-0000-43-00-1g10gb-2, \
+             which request a got: it takes MigDeviceConfig",
+        ),
+        (WHOLE, for_mig(&["a"], Sharing::Exclusive), "it takes GpuConfig"),
+    ] {
+        let error = planned(vec![given("a", device)], vec![config], &[], &[]).unwrap_err();
+        assert_eq!(error.code(), "CONFIG-INVALID", "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn limits_of_single_devices_name_devices_that_the_configuration_is_for() {
+    let (index, uuid) = (DeviceKey::Index, |uuid: &str| DeviceKey::Uuid(uuid.to_owned()));
+    let whole = |limits: &[DeviceKey]| vec![configured(&[], mps(limits))];
+    let part = |limits: &[DeviceKey]| vec![for_mig(&[], mps(limits))];
+    let none = "they are 0 (a partition, which has no UUID before it is made)";
+    for (device, config, says) in [
+        (WHOLE, whole(&[index(1)]), "a limit for \"1\", which is none of its devices"),
+        (
+            WHOLE,
+            whole(&[uuid("GPU-1")]),
+            "\"GPU-1\", which is none of its devices; they are 0 (GPU-0)",
+        ),
+        (SMALL, part(&[index(0), index(1)]), "a limit for \"1\""),
+        (SMALL, part(&[uuid("GPU-1")]), none),
+    ] {
+        let error = planned(vec![given("a", device)], config, &[], &[]).unwrap_err();
+        assert_eq!(error.code(), "CONFIG-INVALID", "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    // What is right gets as far as MPS itself, which is not there yet.
+    for (device, config) in [(WHOLE, whole(&[index(0), uuid("GPU-0")])), (SMALL, part(&[index(0)]))]
+    {
+        let error = planned(vec![given("a", device)], config, &[], &[]).unwrap_err();
+        assert_eq!(error.code(), "CONFIG-UNSUPPORTED", "{error}");
+    }
 }
 
 #[test]
