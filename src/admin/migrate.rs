@@ -16,6 +16,7 @@ use divvy_cdi::doc::{self, Node, Value, position};
 
 use super::{Answer, Exit, Failure, document, prepare, tell};
 use crate::claim::{
+    NVIDIA_DRIVER,
     served::{self, Note, V1},
     tree, wrong_with,
 };
@@ -54,7 +55,7 @@ struct Migration {
 }
 
 /// Where a manifest names no driver that there can be: NVIDIA's own.
-const NVIDIA: &str = "gpu.nvidia.com";
+const NVIDIA: &str = NVIDIA_DRIVER;
 
 const CLASSIC: [&str; 2] = ["resource.k8s.io/v1alpha1", "resource.k8s.io/v1alpha2"];
 

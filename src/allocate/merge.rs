@@ -2,7 +2,7 @@
 //! the claim's own, which count more the later they stand.
 
 use super::{Chosen, Merged, Source};
-use crate::claim::{Ask, Claim, Class, Wants};
+use crate::claim::{Ask, Claim, Class, Wants, covers};
 
 /// The configuration for these devices. As in Kubernetes, a class's is there once, for all requests
 /// that got devices of that class; the claim's where one of the requests that it names got any.
@@ -38,11 +38,6 @@ pub(super) fn merge(claim: &Claim, classes: &[Class], chosen: &[Chosen]) -> Vec<
         }
     }
     merged
-}
-
-/// True when a name, `request` or `request/subrequest`, is that of a request or of all of it.
-pub(super) fn covers(name: &str, request: &str) -> bool {
-    name == request || request.split_once('/').is_some_and(|(whole, _)| name == whole)
 }
 
 fn ask<'a>(claim: &'a Claim, request: &str) -> Option<&'a Ask> {

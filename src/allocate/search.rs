@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use super::{
     AllocateError, Chosen, MAX_RESULTS, Pool, Share, Wanted, capacity,
     cel::Cel,
-    merge::covers,
     pool::named,
     wanted::{Alternatives, Condition},
 };
 use crate::{
-    claim::{Claim, Constraint, Count, Rule, Toleration},
+    claim::{Claim, Constraint, Count, Rule, Toleration, covers},
     publish::{Device, Effect, Taint},
     quantity::Quantity,
 };

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     Allocation, Claim, ClaimError, ConfigEntry, Configured, DRIVER, Given, Manifest, Request,
-    Selector, Wants, ask,
+    Selector, Wants, ask, covers,
     field::Field,
     local_uid,
     name::{named, uid},
@@ -187,11 +187,10 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
     };
     let spec = object.need("spec")?;
     spec.only(schema::CLAIM_SPEC)?;
-    if let Some(devices) = spec.get("devices")? {
+    let devices = spec.get("devices")?;
+    if let Some(devices) = &devices {
         devices.only(schema::DEVICES)?;
-        claim.requests = ask::requests(&devices)?;
-        let entries = devices.list("config", MAX_ITEMS)?;
-        claim.config = config(&entries, schema::CLAIM_CONFIG, &claim.requests)?;
+        claim.requests = ask::requests(devices)?;
         let constraints = devices.list("constraints", MAX_ITEMS)?;
         let constraints = constraints.iter().map(|field| ask::constraint(field, &claim.requests));
         claim.constraints = constraints.collect::<Result<_, _>>()?;
@@ -204,6 +203,11 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
         };
         let consumers = status.list("reservedFor", MAX_CONSUMERS)?;
         claim.consumers = consumers.iter().map(consumer).collect::<Result<_, _>>()?;
+    }
+    if let Some(devices) = &devices {
+        let entries = devices.list("config", MAX_ITEMS)?;
+        let given = claim.allocation.as_ref().map(|allocation| allocation.results.as_slice());
+        claim.config = config(&entries, schema::CLAIM_CONFIG, &claim.requests, given)?;
     }
     Ok(claim)
 }
@@ -226,18 +230,24 @@ fn class(object: &Field<'_>) -> Result<Class, ClaimError> {
     };
     spec.only(schema::CLASS_SPEC)?;
     let configs = spec.list("config", MAX_ITEMS)?;
-    let config = config(&configs, schema::CLASS_CONFIG, &[])?;
+    let config = config(&configs, schema::CLASS_CONFIG, &[], None)?;
     Ok(Class { name, selectors: ask::selectors(&spec)?, config })
 }
 
-/// Configuration entries, each naming requests that the claim has.
+/// Configuration entries, each naming requests that the claim has. `given` is what the claim was
+/// given of ours; while it was given nothing yet, all that it may be given here is ours.
 fn config(
     entries: &[Field<'_>],
     known: &[&str],
     requests: &[Request],
+    given: Option<&[Given]>,
 ) -> Result<Vec<ConfigEntry>, ClaimError> {
+    let is_ours = |names: &[String]| {
+        let named = |one: &Given| names.iter().any(|name| covers(name, &one.request));
+        given.is_none_or(|given| given.iter().any(|one| names.is_empty() || named(one)))
+    };
     let read = |entry: &Field<'_>| {
-        let ours = Configured::read(entry, known)?;
+        let ours = Configured::read(entry, known, is_ours)?;
         let names = entry.texts("requests", MAX_ITEMS)?;
         match names.iter().find(|name| !has(requests, name)) {
             Some(name) => Err(entry.wrong(format!("requests: the claim has no request {name:?}"))),
@@ -286,7 +296,7 @@ fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, Cla
         }
     }
     classes.append(&mut claims);
-    let config = config(&classes, schema::ALLOCATED_CONFIG, requests)?;
+    let config = config(&classes, schema::ALLOCATED_CONFIG, requests, Some(&results))?;
     Ok(Allocation { results, config: config.into_iter().filter_map(|entry| entry.ours).collect() })
 }
 

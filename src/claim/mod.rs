@@ -17,6 +17,7 @@ use serde::Serialize;
 use divvy_cdi::{doc::DocError, file::FileError, problem::Problem};
 use divvy_hook::record::Consumer;
 
+pub(crate) use config::covers;
 pub use config::{Configured, DeviceKey, Kind, MpsSettings, Sharing};
 pub(crate) use manifest::objects;
 pub use manifest::{Class, MAX_BYTES, Manifests};
@@ -26,6 +27,9 @@ use crate::{publish::Effect, quantity::Quantity};
 
 /// The name of our driver: in allocations, opaque configuration and attributes.
 pub const DRIVER: &str = "gpu.divvy.dev";
+
+/// The name of NVIDIA's own driver.
+pub const NVIDIA_DRIVER: &str = "gpu.nvidia.com";
 
 /// A claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

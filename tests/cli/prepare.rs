@@ -168,6 +168,36 @@ fn time_slices_are_set_and_put_back() {
 }
 
 #[test]
+fn a_claim_that_was_written_for_nvidias_driver_runs_unchanged() {
+    let world = World::new();
+    let class = |name: &str, kind: &str| {
+        format!(
+            "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: {name}}}\nspec: \
+             {{selectors: [{{cel: {{expression: \"device.attributes['gpu.divvy.dev'].type == \
+             '{kind}'\"}}}}]}}\n---\n"
+        )
+    };
+    let text = "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: a}\nspec:\n  \
+                devices:\n    requests:\n    - {name: ts-gpu, deviceClassName: gpu.nvidia.com}\n    \
+                - {name: mig, deviceClassName: mig.nvidia.com}\n    config:\n    \
+                - requests: [ts-gpu]\n      opaque:\n        driver: gpu.nvidia.com\n        \
+                parameters:\n          apiVersion: resource.nvidia.com/v1beta1\n          \
+                kind: GpuConfig\n          sharing:\n            strategy: TimeSlicing\n            \
+                timeSlicingConfig: {interval: Long}\n";
+    let text = class("gpu.nvidia.com", "gpu") + &class("mig.nvidia.com", "mig") + text;
+    world.write("c.yaml", &text);
+    let allocated = world.divvy(&["allocate", "-f", "c.yaml"]);
+    let prepared = world.divvy_with(&["prepare", "-f", "-"], allocated.ok().as_bytes());
+    assert!(prepared.ok().contains("time-sliced, Long"), "{prepared:?}");
+    assert!(prepared.ok().contains("exclusive"), "{prepared:?}");
+    assert_eq!(world.json(&["devices"])["node"]["gpus"][0]["timeSlice"], "Long");
+    world.write("c.yaml", text.replace("[ts-gpu]", "[mig]"));
+    world.divvy(&["unprepare", "a"]).ok();
+    let wrong = world.divvy(&["prepare", "-f", "c.yaml"]);
+    wrong.failed(4, "CONFIG-INVALID", "GpuConfig cannot be applied to gpu-0000-43-00-1g10gb-0");
+}
+
+#[test]
 fn every_refusal_leaves_the_node_as_it_was() {
     let world = World::new();
     let mps = time_slicing("Short").replace("timeSlicing: {interval: Short}", "mps: {}");

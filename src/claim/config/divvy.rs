@@ -8,9 +8,9 @@ pub(super) const API_VERSION: &str = "gpu.divvy.dev/v1alpha1";
 pub(super) fn sharing(field: &Field<'_>, kind: Kind) -> Result<Sharing, ClaimError> {
     let (way, value) = field.one_of(&["exclusive", "timeSlicing", "mps"])?;
     match (way, kind) {
-        ("timeSlicing", Kind::Gpu) => Sharing::time_slicing(&value),
-        ("timeSlicing", Kind::Mig) => Err(not_for_mig(&value, "exclusive, mps")),
-        ("mps", _) => MpsSettings::read(&value).map(Sharing::Mps),
+        ("timeSlicing", Kind::Gpu) => Sharing::time_slicing(Some(&value)),
+        ("timeSlicing", Kind::Mig) => Err(not_for_mig(&value, "known are exclusive, mps")),
+        ("mps", _) => MpsSettings::read(Some(&value)).map(Sharing::Mps),
         _ => value.only(&[]).map(|()| Sharing::Exclusive),
     }
 }

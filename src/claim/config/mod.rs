@@ -1,13 +1,17 @@
 //! Configuration says how the devices of a claim are shared. It comes as opaque parameters of the
 //! claim or of its classes, and is strict: what is not understood is refused, never passed over.
+//!
+//! Two APIs say the same: ours, and that of NVIDIA's driver. What is addressed to that driver counts
+//! for devices of ours, as claims that were written for it have it.
 
 mod divvy;
 mod mps;
+mod nvidia;
 mod sharing;
 
 use serde::Serialize;
 
-use super::{ClaimError, DRIVER, field::Field, manifest::MAX_ITEMS, schema};
+use super::{ClaimError, DRIVER, NVIDIA_DRIVER, field::Field, manifest::MAX_ITEMS, schema};
 use crate::gpu;
 
 pub use mps::{DeviceKey, MpsSettings};
@@ -36,29 +40,45 @@ pub enum Kind {
     Mig,
 }
 
+/// Who defined the form of a configuration.
+#[derive(Debug, Clone, Copy)]
+enum Api {
+    /// We.
+    Divvy,
+    /// NVIDIA, for its driver.
+    Nvidia,
+}
+
 // === impl Configured ===
 
 impl Configured {
     /// Reads one entry of a `config` list, of these fields; none when it is another driver's.
-    pub(super) fn read(entry: &Field<'_>, known: &[&str]) -> Result<Option<Self>, ClaimError> {
+    /// Whether one for NVIDIA's driver is for devices of ours, `is_ours` says of its requests.
+    pub(super) fn read(
+        entry: &Field<'_>,
+        known: &[&str],
+        is_ours: impl Fn(&[String]) -> bool,
+    ) -> Result<Option<Self>, ClaimError> {
         entry.only(known)?;
         let Some(opaque) = entry.get("opaque")? else {
             return Err(entry.wrong("only opaque configuration is known: opaque is missing"));
         };
         opaque.only(schema::OPAQUE)?;
-        if opaque.need_text("driver")? != DRIVER {
-            return Ok(None);
-        }
         let requests = entry.texts("requests", MAX_ITEMS)?;
+        let driver = opaque.need_text("driver")?;
+        let apis = match driver.as_str() {
+            DRIVER => Api::ALL,
+            NVIDIA_DRIVER if is_ours(&requests) => Api::OF_NVIDIA,
+            _ => return Ok(None),
+        };
         let parameters = opaque.need("parameters")?;
-        let (kind, sharing) = decode(&parameters).map_err(as_config)?;
+        let (kind, sharing) = decode(&parameters, &driver, apis).map_err(as_config)?;
         Ok(Some(Self { kind, requests, sharing, place: parameters.place() }))
     }
 
     /// True when it names this request (`request` or `request/subrequest`), or all of it.
     pub fn names(&self, request: &str) -> bool {
-        let whole = request.split_once('/').map_or(request, |(whole, _)| whole);
-        self.requests.iter().any(|named| named == request || named == whole)
+        self.requests.iter().any(|named| covers(named, request))
     }
 
     /// True when it is for a request that got a device of this kind: it names the request, whatever
@@ -68,31 +88,34 @@ impl Configured {
     }
 }
 
-/// The parameters of a device.
-fn decode(parameters: &Field<'_>) -> Result<(Kind, Sharing), ClaimError> {
-    let version = parameters.need("apiVersion")?;
-    if version.as_text()? != divvy::API_VERSION {
-        let known = divvy::API_VERSION;
-        let message = format!("{:?} is not known; known is {known}", version.as_text()?);
-        return Err(version.wrong(message));
-    }
+/// The parameters of devices, in one of the APIs of a driver.
+fn decode(
+    parameters: &Field<'_>,
+    driver: &str,
+    apis: &[(&str, Api)],
+) -> Result<(Kind, Sharing), ClaimError> {
+    let api = parameters.need("apiVersion")?;
+    let api = api.one_word(&format!("configuration of driver {driver}"), apis)?;
     let kind = parameters.need("kind")?;
-    let kind = kind.one_word(
-        "kind of configuration",
-        &[("GpuConfig", Kind::Gpu), ("MigDeviceConfig", Kind::Mig)],
-    )?;
+    let kind = kind.one_word("kind of configuration", &Kind::ALL)?;
     parameters.only(&["apiVersion", "kind", "sharing"])?;
-    let sharing = match parameters.get("sharing")? {
-        Some(field) => divvy::sharing(&field, kind)?,
-        None => Sharing::Exclusive,
+    let sharing = match (parameters.get("sharing")?, api) {
+        (Some(field), Api::Divvy) => divvy::sharing(&field, kind)?,
+        (Some(field), Api::Nvidia) => nvidia::sharing(&field, kind)?,
+        (None, _) => Sharing::Exclusive,
     };
     Ok((kind, sharing))
+}
+
+/// True when a name, `request` or `request/subrequest`, is that of a request or of all of it.
+pub(crate) fn covers(name: &str, request: &str) -> bool {
+    name == request || request.split_once('/').is_some_and(|(whole, _)| name == whole)
 }
 
 /// The refusal to time-slice a MIG device.
 fn not_for_mig(field: &Field<'_>, known: &str) -> ClaimError {
     field.wrong(format!(
-        "a MIG device cannot be time-sliced: the hardware has no such setting; known are {known}"
+        "a MIG device cannot be time-sliced: the hardware has no such setting; {known}"
     ))
 }
 
@@ -107,9 +130,20 @@ fn as_config(error: ClaimError) -> ClaimError {
     }
 }
 
+// === impl Api ===
+
+impl Api {
+    const ALL: &[(&str, Self)] =
+        &[(divvy::API_VERSION, Self::Divvy), (nvidia::API_VERSION, Self::Nvidia)];
+
+    const OF_NVIDIA: &[(&str, Self)] = &[(nvidia::API_VERSION, Self::Nvidia)];
+}
+
 // === impl Kind ===
 
 impl Kind {
+    const ALL: [(&str, Self); 2] = [(Self::Gpu.name(), Self::Gpu), (Self::Mig.name(), Self::Mig)];
+
     /// The configuration that a device takes.
     pub fn of(device: &gpu::Device<'_>) -> Self {
         match device {
@@ -119,7 +153,7 @@ impl Kind {
     }
 
     /// The kind as manifests have it.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Gpu => "GpuConfig",
             Self::Mig => "MigDeviceConfig",

@@ -48,8 +48,9 @@ const MAX_UUID: usize = 64;
 // === impl MpsSettings ===
 
 impl MpsSettings {
-    /// Reads them, by the names that NVIDIA gave them.
-    pub(super) fn read(field: &Field<'_>) -> Result<Self, ClaimError> {
+    /// Reads them, by the names that NVIDIA gave them, if there are any.
+    pub(super) fn read(field: Option<&Field<'_>>) -> Result<Self, ClaimError> {
+        let Some(field) = field else { return Ok(Self::default()) };
         field.only(&[
             "defaultActiveThreadPercentage",
             "defaultPinnedDeviceMemoryLimit",

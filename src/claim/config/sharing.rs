@@ -23,13 +23,13 @@ pub enum Sharing {
 // === impl Sharing ===
 
 impl Sharing {
-    /// Time-slicing, of fields that may have an `interval`.
-    pub(super) fn time_slicing(field: &Field<'_>) -> Result<Self, ClaimError> {
+    /// Time-slicing with these settings, if there are any.
+    pub(super) fn time_slicing(field: Option<&Field<'_>>) -> Result<Self, ClaimError> {
+        let Some(field) = field else { return Ok(Self::TimeSlicing(Interval::Default)) };
         field.only(&["interval"])?;
-        match field.get("interval")? {
-            Some(interval) => interval.one_word("interval", &Interval::ALL).map(Self::TimeSlicing),
-            None => Ok(Self::TimeSlicing(Interval::Default)),
-        }
+        let interval = field.get("interval")?;
+        let interval = interval.map(|field| field.one_word("interval", &Interval::ALL));
+        Ok(Self::TimeSlicing(interval.transpose()?.unwrap_or_default()))
     }
 }
 

@@ -1,8 +1,11 @@
 //! Opaque configuration, of our driver and of others.
 
+mod nvidia;
+mod random;
+
 use super::{SHORT, allocated, claim, entry, parse, refused};
 use crate::{
-    claim::{Configured, Kind, MpsSettings, Sharing},
+    claim::{ClaimError, Configured, Kind, MpsSettings, Sharing},
     gpu::Interval,
 };
 
