@@ -7,7 +7,7 @@ use divvy_cdi::doc::{Node, Value};
 use super::{Answer, Exit, Failure, Places, claim_name, devices, document, prepare, tell};
 use crate::{
     allocate::{Allocated, Chosen, Merged, Source, allocate},
-    claim::{DRIVER, Toleration, objects, tree},
+    claim::{DRIVER, Sharing, Toleration, objects, tree},
     plan::{Held, Target},
 };
 
@@ -58,9 +58,13 @@ impl Allocate {
                 .map_err(|error| Failure::of(error.code(), &error))?;
             for chosen in allocated.results.iter().filter(|chosen| !chosen.admin) {
                 let device = chosen.device.parse().ok().and_then(|name| inventory.device(&name));
-                held.extend(
-                    device.map(|device| Held { claim: claim.title(), target: Target::of(&device) }),
-                );
+                held.extend(device.map(|device| Held {
+                    claim: claim.title(),
+                    target: Target::of(&device),
+                    share: chosen.share.clone(),
+                    // Nothing is prepared beside it here.
+                    sharing: Sharing::default(),
+                }));
             }
             let allocation = allocation(&allocated, &object, &bytes);
             if tree::get(&object, "status").is_none_or(|status| status.value == Value::Null) {

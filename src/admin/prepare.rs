@@ -117,17 +117,19 @@ fn answer(done: &[Prepared]) -> Answer {
         let mut table = Table::new(2, &["REQUEST", "DEVICE", "SHARING", "CDI NAME"]);
         let mut devices = Vec::new();
         for device in &entry.devices {
-            let cdi = emit::cdi_name(&entry.uid, &device.device);
+            let cdi = emit::cdi_name(&entry.uid, device);
             let sharing = match device.admin {
                 true => "admin access".to_owned(),
                 false => device.sharing.to_string(),
             };
             table.row([device.request.clone(), device.device.clone(), sharing, cdi.clone()]);
+            let share = device.share.as_ref();
             devices.push(json!({
                 "request": device.request,
                 "pool": device.pool,
                 "device": device.device,
                 "uuid": entry.partition_of(device).unwrap_or(device.target.gpu()),
+                "share": share.map(|share| json!({"id": share.id, "consumed": share.consumed})),
                 "sharing": device.sharing,
                 "cdi": cdi,
             }));

@@ -14,13 +14,10 @@ mod pool;
 mod search;
 mod wanted;
 
-use std::collections::BTreeMap;
-
 use crate::{
-    claim::{Allocation, Claim, Class, Configured, Given, Toleration},
+    claim::{Allocation, Claim, Class, Configured, Given, Share, Toleration},
     gpu::Inventory,
     plan::Held,
-    quantity::Quantity,
 };
 
 pub use cel::CelError;
@@ -56,15 +53,6 @@ pub struct Chosen {
     pub tolerations: Vec<Toleration>,
     /// Which part of it, where several claims may have it.
     pub share: Option<Share>,
-}
-
-/// A part of a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Share {
-    /// Tells it from the other parts; the same for the same claim and place in it.
-    pub id: String,
-    /// How much of each capacity.
-    pub consumed: BTreeMap<String, Quantity>,
 }
 
 /// A configuration that goes with the chosen devices.
@@ -126,28 +114,22 @@ fn broken(claim: &Claim, why: String) -> AllocateError {
 
 impl Allocated {
     /// The allocation, as a plan is made of it.
-    ///
-    /// # Errors
-    /// When a device is given in part: that comes with a later version.
-    pub fn allocation(&self, claim: &Claim) -> Result<Allocation, AllocateError> {
-        if let Some(chosen) = self.results.iter().find(|chosen| chosen.share.is_some()) {
-            let field = format!("request {}: a part of device {}", chosen.request, chosen.device);
-            return Err(AllocateError::Unsupported { claim: claim.title(), field });
-        }
+    pub fn allocation(&self) -> Allocation {
         let given = |chosen: &Chosen| Given {
             request: chosen.request.clone(),
             pool: self.pool.clone(),
             device: chosen.device.clone(),
             admin: chosen.admin,
+            share: chosen.share.clone(),
         };
         let ours = |merged: &Merged| {
             let requests = merged.requests.clone();
             merged.ours.as_ref().map(|ours| Configured { requests, ..ours.clone() })
         };
-        Ok(Allocation {
+        Allocation {
             results: self.results.iter().map(given).collect(),
             config: self.config.iter().filter_map(ours).collect(),
-        })
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     claim::DRIVER,
     gpu::Inventory,
-    plan::{self, Held},
+    plan::{self, Held, Target},
     publish::{self, Device, Slice},
     quantity::Quantity,
 };
@@ -30,23 +30,51 @@ pub(super) struct Pool {
 // === impl Pool ===
 
 impl Pool {
-    /// What a node publishes, and what claims hold of it. The counters of what others hold are not
-    /// subtracted: whatever overlaps it is taken, which says by whom.
+    /// What a node publishes, and what claims hold of it.
     pub(super) fn of(inventory: &Inventory, held: &[Held]) -> Self {
-        let taken = inventory.devices().filter_map(|device| {
-            let by = plan::obstacle(&device, held)?;
-            Some((device.name().to_string(), by.strip_prefix("is ").unwrap_or(&by).to_owned()))
-        });
         let mut pool = Self {
             driver: DRIVER.to_owned(),
             name: inventory.node.clone(),
             devices: Vec::new(),
             counters: BTreeMap::new(),
-            taken: taken.collect(),
+            taken: BTreeMap::new(),
             consumed: BTreeMap::new(),
         };
         publish::slices(inventory).into_iter().for_each(|slice| pool.add(slice));
+        pool.hold(inventory, held);
         pool
+    }
+
+    /// Takes what claims hold of a node's devices. The counters of what they hold are not
+    /// subtracted: whatever overlaps it is taken, which says by whom.
+    pub(super) fn hold(&mut self, inventory: &Inventory, held: &[Held]) {
+        let shared: BTreeMap<&str, &Device> = self
+            .devices
+            .iter()
+            .filter(|device| device.allow_multiple_allocations)
+            .map(|device| (device.name.as_str(), device))
+            .collect();
+        for device in inventory.devices() {
+            let name = device.name().to_string();
+            let published = shared.get(name.as_str());
+            if let Some(by) = plan::obstacle(&device, held, published.is_some()) {
+                self.taken.insert(name, by.strip_prefix("is ").unwrap_or(&by).to_owned());
+                continue;
+            }
+            let Some(published) = published else { continue };
+            let target = Target::of(&device);
+            let consumed = self.consumed.entry(name).or_default();
+            let shares = held.iter().filter(|held| held.target == target);
+            for (name, amount) in
+                shares.filter_map(|held| held.share.as_ref()).flat_map(|s| &s.consumed)
+            {
+                let Some((own, _)) = named(&published.capacity, name, &self.driver) else {
+                    continue;
+                };
+                let sum = consumed.entry(own.to_owned()).or_insert(Quantity::ZERO);
+                *sum = sum.plus(*amount);
+            }
+        }
     }
 
     pub(super) fn add(&mut self, slice: Slice) {

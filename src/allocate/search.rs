@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AllocateError, Chosen, MAX_RESULTS, Pool, Share, Wanted, capacity,
+    AllocateError, Chosen, MAX_RESULTS, Pool, Wanted, capacity,
     cel::Cel,
     pool::named,
     wanted::{Alternatives, Condition},
 };
 use crate::{
-    claim::{Claim, Constraint, Count, Rule, Toleration, covers},
+    claim::{Claim, Constraint, Count, Rule, Share, Toleration, covers},
     publish::{Device, Effect, Taint},
     quantity::Quantity,
 };
@@ -323,6 +323,7 @@ impl<'a> Search<'a> {
 
     fn chosen(&self, at: usize, pick: &Pick<'_>) -> Chosen {
         let share = pick.consumed.clone().map(|consumed| {
+            // The same for the same claim and place in it.
             let name = format!("{}/{at}/{}", self.claim.uid, pick.device.name);
             let id = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, name.as_bytes()).to_string();
             Share { id, consumed }

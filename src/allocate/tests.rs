@@ -2,7 +2,7 @@ use std::path::Path;
 
 use super::{AllocateError, Allocated, Source, allocate};
 use crate::{
-    claim::Manifests,
+    claim::{Manifests, Sharing},
     gpu::{Placement, fixture::node},
     plan::{Held, Target},
 };
@@ -60,11 +60,16 @@ fn chosen(requests: &str, held: &[Held]) -> Result<Vec<String>, AllocateError> {
     Ok(allocated.results.into_iter().map(|chosen| chosen.device).collect())
 }
 
+/// Held by another claim, not in part.
+fn whole(target: Target) -> Held {
+    Held { claim: "x/y".to_owned(), target, share: None, sharing: Sharing::Exclusive }
+}
+
 fn held(profile: &str, start: u8, size: u8) -> Vec<Held> {
     let placement = Placement { start, size };
     let (gpu, profile) = ("GPU-1".to_owned(), profile.to_owned());
     let target = Target::Partition { gpu, profile, placement };
-    vec![Held { claim: "x/y".to_owned(), target }]
+    vec![whole(target)]
 }
 
 #[test]
@@ -185,8 +190,7 @@ fn an_attribute_that_a_device_lacks_ends_the_allocation() {
                 `device.attributes[\"gpu.divvy.dev\"].profile == \"1g.10gb\"`: device \
                 gpu-0000-1b-00: no such key: profile";
     assert!(text.starts_with("c.yaml:6:") && text.ends_with(says), "{text}");
-    let whole = Target::Gpu { gpu: "GPU-0".to_owned() };
-    let held = [Held { claim: "x/y".to_owned(), target: whole }];
+    let held = [whole(Target::Gpu { gpu: "GPU-0".to_owned() })];
     assert_eq!(chosen(&requests, &held).unwrap(), ["gpu-0000-43-00-1g10gb-0"]);
 }
 
@@ -210,8 +214,7 @@ fn configuration_of_classes_comes_once_and_before_the_claims() {
         let own = (Source::Claim, 0, vec![requests.to_owned()]);
         assert_eq!(merged(requests), [class(0), class(1), own]);
     }
-    let manifests = manifests(&claim("r"));
-    let given = allocated(&claim("r"), &[]).unwrap().allocation(&manifests.claims[0]).unwrap();
+    let given = allocated(&claim("r"), &[]).unwrap().allocation();
     assert_eq!(given.config.len(), 2, "the other driver's is not ours");
     assert_eq!(given.config[0].requests, ["r"]);
 }

@@ -119,15 +119,19 @@ fn toleration(field: &Field<'_>) -> Result<Toleration, ClaimError> {
 fn capacity(field: &Field<'_>) -> Result<BTreeMap<String, Quantity>, ClaimError> {
     let Some(capacity) = field.get("capacity")? else { return Ok(BTreeMap::new()) };
     capacity.only(schema::CAPACITY)?;
-    let Some(requests) = capacity.get("requests")? else { return Ok(BTreeMap::new()) };
-    let mut asked = BTreeMap::new();
-    for (name, value) in requests.pairs(MAX_CAPACITIES)? {
+    capacity.get("requests")?.map_or_else(|| Ok(BTreeMap::new()), |requests| amounts(&requests))
+}
+
+/// Amounts by the names of capacities.
+pub(super) fn amounts(field: &Field<'_>) -> Result<BTreeMap<String, Quantity>, ClaimError> {
+    let mut amounts = BTreeMap::new();
+    for (name, value) in field.pairs(MAX_CAPACITIES)? {
         if !is_qualified(name) {
             return Err(value.wrong(IDENTIFIER));
         }
-        asked.insert(name.to_owned(), value.as_quantity()?);
+        amounts.insert(name.to_owned(), value.as_quantity()?);
     }
-    Ok(asked)
+    Ok(amounts)
 }
 
 const IDENTIFIER: &str = "the name must be a C identifier of at most 32 letters, digits and _, and \

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     Allocation, Claim, ClaimError, ConfigEntry, Configured, DRIVER, Given, Manifest, Request,
-    Selector, Wants, ask, covers,
+    Selector, Share, Wants, ask, covers,
     field::Field,
     local_uid,
     name::{named, uid},
@@ -274,13 +274,13 @@ fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, Cla
         if !has(requests, &request) {
             return Err(result.wrong(format!("the claim has no request {request:?}")));
         }
-        if let Some(set) = set(&result, &["shareID", "consumedCapacity"])?.first() {
-            let message =
-                format!("{set}: a part of a device's capacity comes with a later version");
-            return Err(result.problem("CLAIM-UNSUPPORTED", message));
+        let (admin, share) = (result.flag("adminAccess")?, Share::read(&result)?);
+        if let Some(Share { id, .. }) = &share
+            && results.iter().any(|one: &Given| one.device == device && one.is_share(id))
+        {
+            return Err(result.wrong(format!("the share {id} of {device} is there twice")));
         }
-        let admin = result.flag("adminAccess")?;
-        results.push(Given { request, pool, device, admin });
+        results.push(Given { request, pool, device, admin, share });
     }
     let (mut classes, mut claims) = (Vec::new(), Vec::new());
     for entry in devices.list("config", MAX_ALLOCATED_CONFIG)? {
@@ -309,15 +309,4 @@ pub(super) fn has(requests: &[Request], name: &str) -> bool {
             request.name == whole && subs.iter().any(|(name, _)| name == sub)
         }
     })
-}
-
-/// Which of these keys are set, to something that is not empty.
-fn set(field: &Field<'_>, keys: &[&str]) -> Result<Vec<String>, ClaimError> {
-    let mut found = Vec::new();
-    for key in keys {
-        if field.get(key)?.is_some_and(|value| !value.is_empty()) {
-            found.push((*key).to_owned());
-        }
-    }
-    Ok(found)
 }

@@ -8,6 +8,7 @@ mod manifest;
 mod name;
 mod schema;
 pub(crate) mod served;
+mod share;
 pub(crate) mod tree;
 
 use std::{collections::BTreeMap, fmt, path::Path};
@@ -22,6 +23,7 @@ pub use config::{Configured, DeviceKey, Kind, MpsSettings, Sharing};
 pub(crate) use manifest::objects;
 pub use manifest::{Class, MAX_BYTES, Manifests};
 pub(crate) use name::wrong_with;
+pub use share::Share;
 
 use crate::{publish::Effect, quantity::Quantity};
 
@@ -169,6 +171,8 @@ pub struct Given {
     pub device: String,
     /// For looking on: takes nothing away from others.
     pub admin: bool,
+    /// Which part of it, where several claims may have it.
+    pub share: Option<Share>,
 }
 
 /// The file that errors name.

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::{Claim, ClaimError, Count, Manifests, Sharing, Wants};
+use super::{Claim, ClaimError, Count, Manifests, Share, Sharing, Wants};
 use crate::gpu::Interval;
 
 mod config;
@@ -191,8 +191,50 @@ fn fields_of_kubernetes_that_change_nothing_here_are_passed_over() {
              skipNodeOperations: [], adminAccess: false, device: gpu-0000",
         );
     assert_eq!(claim(&text).allocation.unwrap().results.len(), 1);
-    let (error, code) = refused(&text.replace("adminAccess: false", "shareID: x"));
-    assert_eq!(code, "CLAIM-UNSUPPORTED", "{error}");
+}
+
+#[test]
+fn a_share_of_a_device_is_read_with_what_it_takes() {
+    let with = |more: &str| {
+        allocated("").replace("device: gpu-0000", &format!("{more}, device: gpu-0000"))
+    };
+    let id = "shareID: 5d3e7a52-0000-4000-8000-1234567890ab";
+    let share = |more: &str| claim(&with(more)).allocation.unwrap().results.remove(0).share;
+    let found =
+        share(&format!("{id}, consumedCapacity: {{memory: 10Gi, gpu.divvy.dev/cores: '5'}}"));
+    let found = found.unwrap();
+    assert_eq!(found.id, "5d3e7a52-0000-4000-8000-1234567890ab");
+    assert_eq!(found.consumed["memory"].to_string(), "10Gi");
+    assert_eq!(found.consumed["gpu.divvy.dev/cores"].to_string(), "5");
+    let written = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<Share>(&written).unwrap(), found);
+    assert!(share(id).unwrap().consumed.is_empty());
+    assert_eq!(share("consumedCapacity: {}"), None);
+    for (more, says) in [
+        ("consumedCapacity: {memory: 1Gi}", "shareID is missing"),
+        ("shareID: ../x", "shareID: must be a UID"),
+        ("shareID: x, consumedCapacity: {memory: -1}", "-1 is below nothing"),
+        ("shareID: x, consumedCapacity: {'a b': 1}", "the name must be a C identifier"),
+        ("shareID: x, consumedCapacity: 1", "consumedCapacity: must be an object"),
+    ] {
+        let (error, code) = refused(&with(more));
+        assert!(error.contains(says), "{error} does not say {says:?}");
+        assert_eq!(code, "CLAIM-INVALID");
+    }
+    let result = "      - {request: gpu, driver: gpu.divvy.dev, pool: n, shareID: a, device: x}\n";
+    let twice = |other: &str| {
+        allocated("").replace("      config:\n", &format!("{result}{other}      config:\n"))
+    };
+    assert_eq!(
+        claim(&twice(&result.replace("shareID: a", "shareID: b")))
+            .allocation
+            .unwrap()
+            .results
+            .len(),
+        3
+    );
+    let (error, _) = refused(&twice(result));
+    assert!(error.contains("results[3]: the share a of x is there twice"), "{error}");
 }
 
 #[test]

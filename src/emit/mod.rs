@@ -9,7 +9,7 @@ use divvy_cdi::{
 };
 use divvy_hook::record::{self, CLAIM_KIND, ClaimRecord, Driver, SpecRef};
 
-use crate::{claim::DRIVER, gpu::Files, journal::Entry};
+use crate::{claim::DRIVER, gpu::Files, journal::Entry, plan::Planned};
 
 /// The file name of a claim's spec.
 pub fn spec_name(uid: &str) -> String {
@@ -17,13 +17,24 @@ pub fn spec_name(uid: &str) -> String {
 }
 
 /// The CDI name of a claim's device.
-pub fn cdi_name(uid: &str, device: &str) -> String {
-    format!("{CLAIM_KIND}={uid}-{device}")
+pub fn cdi_name(uid: &str, device: &Planned) -> String {
+    format!("{CLAIM_KIND}={}", device_name(uid, device))
 }
 
-/// One device of a spec: its name in the pool, the UUID of what it is, and its files.
+/// The name of a claim's device in its spec. Shares are told apart by their IDs: a claim may have
+/// several of one device.
+pub fn device_name(uid: &str, Planned { device, share, .. }: &Planned) -> String {
+    match share {
+        Some(share) => format!("{uid}-{device}-{}", share.id),
+        None => format!("{uid}-{device}"),
+    }
+}
+
+/// One device of a spec: its names there and in the pool, the UUID of what it is, and its files.
 #[derive(Debug)]
 pub struct Part<'a> {
+    /// [`device_name`].
+    pub name: String,
     /// Name in the pool.
     pub device: &'a str,
     /// UUID of the GPU or partition.
@@ -33,15 +44,14 @@ pub struct Part<'a> {
 }
 
 /// The spec of a claim: `common` once, and each device.
-pub fn spec(uid: &str, parts: Vec<Part<'_>>, common: Files) -> Spec {
+pub fn spec(parts: Vec<Part<'_>>, common: Files) -> Spec {
     let mut shared = edits(common);
     // Keeps NVIDIA's own runtime, where it is the low-level one, from adding every GPU.
     shared.env.push("NVIDIA_VISIBLE_DEVICES=void".to_owned());
     let device = |part: Part<'_>| {
         let mut container_edits = edits(part.files);
         container_edits.env.push(format!("{}={}", variable(part.device), part.uuid));
-        let name = format!("{uid}-{}", part.device);
-        Device { name, annotations: BTreeMap::new(), container_edits }
+        Device { name: part.name, annotations: BTreeMap::new(), container_edits }
     };
     let mut spec = Spec {
         version: Version::V0_3_0,
@@ -60,7 +70,7 @@ pub fn record(entry: &Entry, bytes: &[u8]) -> ClaimRecord {
     let mut specs = BTreeMap::new();
     let (path, digest) = (entry.spec_path(), record::digest(bytes));
     for device in &entry.devices {
-        let name = cdi_name(&entry.uid, &device.device);
+        let name = cdi_name(&entry.uid, device);
         // Containers name requests, never subrequests.
         let request = device.request.split('/').next().unwrap_or_default();
         requests.entry(request.to_owned()).or_default().push(name.clone());

@@ -252,7 +252,12 @@ impl Entry {
     /// What the claim holds, so that no other gets it.
     pub fn held(&self) -> impl Iterator<Item = Held> + '_ {
         let devices = self.devices.iter().filter(|device| !device.admin);
-        devices.map(|device| Held { claim: self.title(), target: device.target.clone() })
+        devices.map(|device| Held {
+            claim: self.title(),
+            target: device.target.clone(),
+            share: device.share.clone(),
+            sharing: device.sharing.clone(),
+        })
     }
 
     /// The UUID of the partition that a step of this claim made for a device.

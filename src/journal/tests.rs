@@ -4,7 +4,7 @@ use divvy_hook::record::{Consumer, Origin};
 
 use super::{Entry, Journal, JournalError, Stage, VERSION};
 use crate::{
-    claim::Sharing,
+    claim::{Share, Sharing},
     gpu::{Interval, MadePartition, Placement},
     plan::{Planned, Step, Target},
 };
@@ -37,6 +37,10 @@ fn entry(uid: &str) -> Entry {
             target,
             sharing: Sharing::TimeSlicing(Interval::Short),
             admin: false,
+            share: Some(Share {
+                id: "s".to_owned(),
+                consumed: [("memory".to_owned(), "1536Mi".parse().unwrap())].into(),
+            }),
         }],
         steps: vec![
             Step::Partition(MadePartition {

@@ -1,6 +1,9 @@
 //! What keeps a claim from being planned.
 
-use crate::{claim::Kind, gpu::Fault};
+use crate::{
+    claim::{Kind, Sharing},
+    gpu::Fault,
+};
 
 /// Why a claim cannot be prepared as it is allocated.
 #[derive(Debug, thiserror::Error)]
@@ -102,15 +105,30 @@ pub enum PlanError {
         /// Which devices there are.
         there: String,
     },
-    /// A way of sharing that this divvy cannot set up yet.
+    /// A device is given in part, and not by MPS.
     #[error(
-        "claim {claim}: {place}: mps comes with a later version; known are exclusive and timeSlicing"
+        "claim {claim}: {device}: its share {share} is {sharing}, and a GPU is given in shares by mps \
+         alone"
     )]
+    ShareWithoutMps {
+        /// The claim.
+        claim: String,
+        /// The device.
+        device: String,
+        /// The share's ID.
+        share: String,
+        /// How the claim shares it.
+        sharing: Sharing,
+    },
+    /// What this divvy cannot set up yet.
+    #[error("claim {claim}: {place}: {what} comes with a later version")]
     Unsupported {
         /// The claim.
         claim: String,
-        /// Where the configuration is written.
+        /// The device, or where the configuration is written.
         place: String,
+        /// `mps`
+        what: &'static str,
     },
 }
 
@@ -127,7 +145,7 @@ impl PlanError {
             Self::Fault { .. } => "GPU-FAULT",
             Self::Overlap { .. } => "OVERLAP",
             Self::WrongKind { .. } | Self::NoSuchDevice { .. } => "CONFIG-INVALID",
-            Self::Unsupported { .. } => "CONFIG-UNSUPPORTED",
+            Self::ShareWithoutMps { .. } | Self::Unsupported { .. } => "CONFIG-UNSUPPORTED",
         }
     }
 }

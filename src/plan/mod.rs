@@ -4,11 +4,12 @@
 mod error;
 mod mps;
 mod overlap;
+mod share;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    claim::{Allocation, Claim, Configured, Given, Kind, Sharing},
+    claim::{Allocation, Claim, Configured, Given, Kind, Share, Sharing},
     gpu::{Device, DeviceName, Interval, Inventory, MadePartition, Mig, Placement},
 };
 
@@ -41,6 +42,9 @@ pub struct Planned {
     /// For looking on: takes nothing away from others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
+    /// Which part of it, where several claims may have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
 }
 
 /// The part of the node that a device is.
@@ -106,16 +110,21 @@ pub fn plan(
             target: Target::of(&device),
             sharing,
             admin: given.admin,
+            share: given.share.clone(),
         };
         let overlap =
             |by| PlanError::Overlap { claim: claim.title(), device: given.device.clone(), by };
         if !planned.admin {
-            if let Some(by) = obstacle(&device, held) {
+            share::check(claim, &planned)?;
+            if let Some(by) = obstacle(&device, held, planned.share.is_some())
+                .or_else(|| share::obstacle(&planned, device.gpu(), held, &plan.devices))
+            {
                 return Err(overlap(by));
             }
             let mut earlier = plan.devices.iter().filter(|earlier| !earlier.admin);
             match earlier.find(|earlier| earlier.target.overlaps(&planned.target)) {
-                // Two requests of a claim may be the same time-sliced GPU: it is one claim's.
+                // Two requests of a claim may be the same GPU in turns: it is one claim's. Or each
+                // a share of it.
                 Some(same) if may_share(same, &planned) => {
                     plan.devices.push(planned);
                     continue;
@@ -133,6 +142,7 @@ pub fn plan(
         plan.devices.push(planned);
     }
     groups.iter().try_for_each(|group| group.check(claim))?;
+    share::unsupported(claim, &plan.devices)?;
     match groups.first() {
         Some(group) => Err(group.unsupported(claim)),
         None => Ok(plan),
@@ -200,6 +210,7 @@ fn configured<'a>(
 fn may_share(one: &Planned, other: &Planned) -> bool {
     one.target == other.target
         && one.sharing == other.sharing
+        && one.share.is_some() == other.share.is_some()
         && matches!(one.sharing, Sharing::TimeSlicing(_) | Sharing::Mps(_))
 }
 

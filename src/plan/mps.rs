@@ -52,7 +52,8 @@ impl Group<'_> {
 
     /// The refusal of all that are shared by MPS: there is no control daemon yet.
     pub(super) fn unsupported(&self, claim: &Claim) -> PlanError {
-        PlanError::Unsupported { claim: claim.title(), place: self.configured.place.clone() }
+        let (claim, place) = (claim.title(), self.configured.place.clone());
+        PlanError::Unsupported { claim, place, what: "mps" }
     }
 
     /// The keys that there are: `0 (GPU-…), 1 (GPU-…)`.

@@ -2,7 +2,10 @@
 //! two partitions on the same memory slices.
 
 use super::Target;
-use crate::gpu::{Device, DeviceName, PciAddress, model::collide};
+use crate::{
+    claim::{Share, Sharing},
+    gpu::{Device, DeviceName, PciAddress, model::collide},
+};
 
 /// What a claim holds, as the journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,13 +14,21 @@ pub struct Held {
     pub claim: String,
     /// What it holds.
     pub target: Target,
+    /// Which part of it; none: all of it.
+    pub share: Option<Share>,
+    /// How it is shared.
+    pub sharing: Sharing,
 }
 
 /// What keeps a device from being given, if anything does, to be read behind its name: `is held by
 /// claim …`, …
-pub fn obstacle(device: &Device<'_>, held: &[Held]) -> Option<String> {
+///
+/// `shared`: it is to be given in part, so the shares that others have of it are none.
+pub fn obstacle(device: &Device<'_>, held: &[Held], shared: bool) -> Option<String> {
     let target = Target::of(device);
-    if let Some(other) = held.iter().find(|held| held.target.overlaps(&target)) {
+    let in_the_way =
+        |held: &&Held| held.target.overlaps(&target) && !(shared && held.is_share_of(&target));
+    if let Some(other) = held.iter().find(in_the_way) {
         let (claim, theirs) = (&other.claim, other.target.name(device.gpu().pci));
         return Some(match other.target == target {
             true => format!("is held by claim {claim}"),
@@ -33,6 +44,15 @@ pub fn obstacle(device: &Device<'_>, held: &[Held]) -> Option<String> {
             ))
         }
         Device::Gpu(_) => None,
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// True for a share of this GPU. A partition is made for one claim, and ended with it.
+    pub(super) fn is_share_of(&self, target: &Target) -> bool {
+        self.share.is_some() && self.target == *target && matches!(target, Target::Gpu { .. })
     }
 }
 

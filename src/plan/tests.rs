@@ -1,6 +1,6 @@
 use super::{Held, Plan, PlanError, Step, Target, plan};
 use crate::{
-    claim::{Allocation, Claim, Configured, DeviceKey, Given, Kind, MpsSettings, Sharing},
+    claim::{Allocation, Claim, Configured, DeviceKey, Given, Kind, MpsSettings, Share, Sharing},
     gpu::{Fault, FaultKind, Interval, Placement, fixture::node},
 };
 
@@ -22,7 +22,7 @@ fn claim() -> Claim {
 
 fn given(request: &str, device: &str) -> Given {
     let (request, device) = (request.to_owned(), device.to_owned());
-    Given { request, pool: "n".to_owned(), device, admin: false }
+    Given { request, pool: "n".to_owned(), device, admin: false, share: None }
 }
 
 fn configured(requests: &[&str], sharing: Sharing) -> Configured {
@@ -41,7 +41,7 @@ fn mps(limits: &[DeviceKey]) -> Sharing {
 }
 
 fn held(target: Target) -> Held {
-    Held { claim: "default/other".to_owned(), target }
+    Held { claim: "default/other".to_owned(), target, share: None, sharing: Sharing::Exclusive }
 }
 
 fn partition(profile: &str, start: u8, size: u8) -> Target {
@@ -234,4 +234,66 @@ fn a_gpu_that_does_not_answer_is_not_given() {
     let error = plan(&claim(), &allocation, &inventory, &[]).unwrap_err();
     assert_eq!(error.code(), "GPU-FAULT");
     assert!(error.to_string().contains("gpu-0000-1b-00 cannot be given: GPU GPU-0 at"), "{error}");
+}
+
+/// A share that takes so much memory.
+fn share(id: &str, memory: &str) -> Option<Share> {
+    let consumed = [("memory".to_owned(), memory.parse().unwrap())].into();
+    Some(Share { id: id.to_owned(), consumed })
+}
+
+#[test]
+fn shares_of_a_gpu_are_had_side_by_side_where_they_are_set_up_the_same() {
+    let half = || mps(&[DeviceKey::Index(0)]);
+    let other = |sharing: Sharing, memory: &str| Held {
+        share: share("o", memory),
+        sharing,
+        ..held(Target::Gpu { gpu: "GPU-0".to_owned() })
+    };
+    let give = |shares: &[(&str, &str)], sharing: Sharing, held: &[Held]| {
+        let given =
+            |(id, memory): &(&str, &str)| Given { share: share(id, memory), ..given("a", WHOLE) };
+        let results = shares.iter().map(given).collect();
+        planned(results, vec![configured(&[], sharing)], &[], held).unwrap_err()
+    };
+    // The GPU has 81559 MiB. What fits gets as far as shares themselves, which are not there yet.
+    for (shares, held) in [
+        (&[("a", "81559Mi")][..], vec![]),
+        (&[("a", "40Gi"), ("b", "40599Mi")], vec![]),
+        (&[("a", "20Gi"), ("b", "20Gi")], vec![other(half(), "39Gi")]),
+    ] {
+        let error = give(shares, half(), &held);
+        assert_eq!(error.code(), "CONFIG-UNSUPPORTED", "{error}");
+        assert!(error.to_string().contains("gpu-0000-1b-00: a share of a device comes"), "{error}");
+    }
+    for (shares, held, says) in [
+        (
+            &[("a", "80Gi")][..],
+            vec![],
+            "has 81559Mi of memory left beside other shares, and 80Gi is",
+        ),
+        (&[("a", "40Gi"), ("b", "40Gi")], vec![], "has 40599Mi of memory left"),
+        (&[("a", "40Gi")], vec![other(half(), "40Gi")], "has 40599Mi of memory left"),
+        (
+            &[("a", "1Gi")],
+            vec![other(mps(&[]), "1Gi")],
+            "is shared by claim default/other in another way: MPS",
+        ),
+        (
+            &[("a", "1Gi")],
+            vec![held(Target::Gpu { gpu: "GPU-0".to_owned() })],
+            "is held by claim default/other",
+        ),
+    ] {
+        let error = give(shares, half(), &held);
+        assert_eq!(error.code(), "OVERLAP", "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let error = planned(vec![given("a", WHOLE)], vec![], &[], &[other(half(), "1Gi")]).unwrap_err();
+    assert_eq!(error.code(), "OVERLAP", "{error}");
+    for sharing in [Sharing::Exclusive, Sharing::TimeSlicing(Interval::Short)] {
+        let error = give(&[("a", "1Gi")], sharing, &[]);
+        assert_eq!(error.code(), "CONFIG-UNSUPPORTED", "{error}");
+        assert!(error.to_string().contains("is given in shares by mps alone"), "{error}");
+    }
 }

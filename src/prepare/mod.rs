@@ -291,8 +291,7 @@ impl Node<'_> {
             Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,
             None => {
                 let allocated = allocate::allocate(claim, classes, &inventory, others)?;
-                let allocation = allocated.allocation(claim)?;
-                plan::plan(claim, &allocation, &inventory, others)?
+                plan::plan(claim, &allocated.allocation(), &inventory, others)?
             }
         };
         self.look_up(&mut plan.steps)?;

@@ -26,8 +26,9 @@ impl Node<'_> {
     fn spec(&self, entry: &Entry) -> Result<Spec, StepError> {
         let mut parts: Vec<emit::Part<'_>> = Vec::new();
         for device in &entry.devices {
+            let name = emit::device_name(&entry.uid, device);
             // Two requests may be the same time-sliced GPU.
-            if parts.iter().any(|part| part.device == device.device) {
+            if parts.iter().any(|part| part.name == name) {
                 continue;
             }
             let gpu = device.target.gpu();
@@ -42,9 +43,9 @@ impl Node<'_> {
             };
             let files = self.gpus.device_files(gpu, partition)?;
             let uuid = partition.unwrap_or(gpu);
-            parts.push(emit::Part { device: &device.device, uuid, files });
+            parts.push(emit::Part { name, device: &device.device, uuid, files });
         }
-        Ok(emit::spec(&entry.uid, parts, self.gpus.driver_files()?))
+        Ok(emit::spec(parts, self.gpus.driver_files()?))
     }
 }
 

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use super::manifests;
 use crate::{
     allocate::{AllocateError, Allocated, Pool, choose},
+    claim::{Share, Sharing},
+    gpu::fixture::node,
+    plan::{Held, Target},
     publish::{Attribute, Capacity, Device, Effect, RequestPolicy, Taint, Valid},
     quantity::Quantity,
 };
@@ -162,8 +165,38 @@ fn a_shared_device_is_had_until_it_is_used_up() {
     // Looking on takes no share.
     let admin = from(&pool, &request(", adminAccess: true")).unwrap();
     assert_eq!(admin.results[0].share, None);
-    let error = allocated.allocation(&manifests(&asked(3)).claims[0]).unwrap_err();
-    assert_eq!(error.code(), "CLAIM-UNSUPPORTED");
+    let given = allocated.allocation();
+    assert_eq!(given.results[1].share, allocated.results[1].share);
+}
+
+#[test]
+fn what_other_claims_have_of_a_shared_device_is_consumed() {
+    let inventory = node(&[]);
+    let held = |claim: &str, share: Option<&str>| Held {
+        claim: claim.to_owned(),
+        target: Target::Gpu { gpu: "GPU-0".to_owned() },
+        share: share.map(|memory| Share {
+            id: claim.to_owned(),
+            consumed: BTreeMap::from([("gpu.divvy.dev/memory".to_owned(), of(memory))]),
+        }),
+        sharing: Sharing::Exclusive,
+    };
+    let taken = |held: &[Held], multiple: bool| {
+        let mut pool = shared(range());
+        pool.devices[0].name = "gpu-0000-1b-00".to_owned();
+        pool.devices[0].allow_multiple_allocations = multiple;
+        pool.hold(&inventory, held);
+        let asked = ", capacity: {requests: {memory: 7Gi}}";
+        from(&pool, &request(asked)).map_err(|error| error.to_string())
+    };
+    assert!(taken(&[held("a", Some("1Gi")), held("b", Some("2Gi"))], true).is_ok());
+    let full = taken(&[held("a", Some("2Gi")), held("b", Some("2Gi"))], true).unwrap_err();
+    assert!(full.contains("with too little memory"), "{full}");
+    // A device that only one may have is taken by a share, and one that is held whole by that.
+    for (held, multiple) in [(held("a", Some("1Gi")), false), (held("a", None), true)] {
+        let error = taken(&[held], multiple).unwrap_err();
+        assert!(error.contains("held by claim a"), "{error}");
+    }
 }
 
 #[test]
