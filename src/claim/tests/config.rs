@@ -141,6 +141,20 @@ fn configuration_that_is_not_understood_is_refused_with_its_place() {
     );
 }
 
+#[test]
+fn what_the_documentation_shows_is_read() {
+    let text = include_str!("../../../docs/configuration.md");
+    let blocks = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let read = blocks.map(|block| {
+        let indented = block.replace('\n', "\n            ");
+        configured(&format!("\n            {}", indented.trim_end())).sharing
+    });
+    let [turns, mps, theirs] = read.collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(turns, Sharing::TimeSlicing(Interval::Short));
+    assert_eq!(mps.to_string(), "MPS, 50% of threads, 10Gi pinned memory, 5Gi on device 0");
+    assert_eq!(theirs, Sharing::TimeSlicing(Interval::Long));
+}
+
 /// What is wrong below `mps`, and what is said of it.
 const WRONG_MPS: &[(&str, &str)] = &[
     ("defaultActiveThreadPercentage: 0", "must be a whole number from 1 to 100, and is 0"),
