@@ -187,9 +187,10 @@ impl<'a> Field<'a> {
         let text = self.as_text()?;
         let found = known.iter().find(|(name, _)| *name == text);
         found.map(|(_, meant)| *meant).ok_or_else(|| {
+            let are = if known.len() == 1 { "is" } else { "are" };
             let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
             let text: String = text.chars().take(MAX_SHOWN).collect();
-            self.wrong(format!("{text:?} is no {what}; known are {}", known.join(", ")))
+            self.wrong(format!("{text:?} is no {what}; known {are} {}", known.join(", ")))
         })
     }
 

@@ -61,7 +61,7 @@ fn what_nvidia_refuses_or_should_is_refused_with_what_is_allowed() {
             "sharing: {strategy: Exclusive}",
             "sharing.strategy: \"Exclusive\" is no strategy; known are TimeSlicing, MPS",
         ),
-        ("MigDeviceConfig", "sharing: {strategy: Fair}", "\"Fair\" is no strategy; known are MPS"),
+        ("MigDeviceConfig", "sharing: {strategy: Fair}", "\"Fair\" is no strategy; known is MPS"),
         ("GpuConfig", "sharing: {strategy: 1}", "sharing.strategy: the number 1 must be text"),
         ("GpuConfig", "sharing: [MPS]", "sharing: must be an object, and is a list"),
         ("GpuConfig", "sharing: {mps: {}}", "sharing.mps: unknown field; known are strategy,"),
@@ -121,7 +121,7 @@ fn what_nvidia_refuses_or_should_is_refused_with_what_is_allowed() {
 fn nvidias_driver_has_only_nvidias_api() {
     let (error, code) = refused(&allocated(&for_theirs(SHORT)));
     assert_eq!(code, "CONFIG-INVALID", "{error}");
-    let says = "\"gpu.divvy.dev/v1alpha1\" is no configuration of driver gpu.nvidia.com; known are \
+    let says = "\"gpu.divvy.dev/v1alpha1\" is no configuration of driver gpu.nvidia.com; known is \
                 resource.nvidia.com/v1beta1";
     assert!(error.contains(says), "{error}");
 }
