@@ -112,7 +112,17 @@ fn round(node: &Node<'_>, all: bool, told: &mut Told) -> Exit {
             Reconciled::Elsewhere(entry) if all => {
                 tell(&format!("claim {}: on other GPUs, {}\n", entry.title(), entry.gpus));
             }
-            Reconciled::Elsewhere(_) => {}
+            Reconciled::InHand { uid } if all => {
+                tell(&format!("claim with UID {uid}: somebody else is at it\n"));
+            }
+            Reconciled::Elsewhere(_) | Reconciled::InHand { .. } => {}
+            Reconciled::Damaged { error, kept, entry } => {
+                let became = match entry {
+                    Some(entry) => format!("claim {}: its entry was made anew", entry.title()),
+                    None => "nothing is left of its claim".to_owned(),
+                };
+                tell(&format!("{error}; kept as {}; {became}\n", kept.display()));
+            }
             Reconciled::Failed(error) => {
                 let failure = crate::admin::failure(&error).to_string();
                 if !told.contains(&failure) {

@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
+    path: PathBuf,
 }
 
 /// The lock file could not be made or locked.
@@ -28,6 +29,13 @@ pub struct LockError {
     pub source: io::Error,
 }
 
+/// Who else may hold a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Alone,
+    Shared,
+}
+
 // === impl Lock ===
 
 impl Lock {
@@ -37,27 +45,94 @@ impl Lock {
     /// # Errors
     /// The file cannot be made: its folder is missing or belongs to somebody else.
     pub fn wait(path: &Path) -> Result<Self, LockError> {
-        let lock = || {
-            // NOFOLLOW and NONBLOCK: whatever an unprivileged neighbour left there, root neither
-            // follows nor waits for it.
-            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let mut options = OpenOptions::new();
-            options.append(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed());
-            let file = options.open(path)?;
-            if !file.metadata()?.is_file() {
-                return Err(io::Error::other("not a regular file"));
+        Self::take(path, Hold::Alone)
+    }
+
+    /// [`Self::wait`], for a lock that all who share it may hold at once.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn share(path: &Path) -> Result<Self, LockError> {
+        Self::take(path, Hold::Shared)
+    }
+
+    /// The lock at `path`, unless somebody holds it.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn attempt(path: &Path) -> Result<Option<Self>, LockError> {
+        Self::try_take(path, Hold::Alone, |_| Ok(false))
+    }
+
+    /// Frees the lock and removes its file; who waits for it makes another.
+    pub fn remove(self) {
+        // Where it cannot be removed it lies there, and does no harm.
+        let _stays = std::fs::remove_file(&self.path);
+    }
+
+    fn take(path: &Path, hold: Hold) -> Result<Self, LockError> {
+        let wait = |file: &File| {
+            tell_who_waits(path, file);
+            match hold {
+                Hold::Alone => file.lock(),
+                Hold::Shared => file.lock_shared(),
             }
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    tell_who_waits(path, &file);
-                    file.lock()?;
-                }
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-            Ok(Self { _file: file })
         };
-        lock().map_err(|source| LockError { path: path.to_owned(), source })
+        loop {
+            if let Some(lock) = Self::try_take(path, hold, |file| wait(file).map(|()| true))? {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// The lock; where somebody holds it, `busy` waits for it or says that it does not.
+    fn try_take(
+        path: &Path,
+        hold: Hold,
+        busy: impl Fn(&File) -> io::Result<bool>,
+    ) -> Result<Option<Self>, LockError> {
+        let take = || loop {
+            let file = open(path)?;
+            let tried = match hold {
+                Hold::Alone => file.try_lock(),
+                Hold::Shared => file.try_lock_shared(),
+            };
+            let held = match tried {
+                Ok(()) => true,
+                Err(TryLockError::WouldBlock) => busy(&file)?,
+                Err(TryLockError::Error(error)) => return Err(error),
+            };
+            if !held {
+                return Ok(None);
+            }
+            // Whoever held it may have removed it: then the lock is another file's.
+            if is_at(path, &file)? {
+                return Ok(Some(Self { _file: file, path: path.to_owned() }));
+            }
+        };
+        take().map_err(|source| LockError { path: path.to_owned(), source })
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    // NOFOLLOW and NONBLOCK: whatever an unprivileged neighbour left there, root neither follows nor
+    // waits for it.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
+fn is_at(path: &Path, file: &File) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match std::fs::symlink_metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (held.dev(), held.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

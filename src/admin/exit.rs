@@ -89,8 +89,14 @@ const TABLE: &[(&str, Exit, &str)] = &[
     (
         "JOURNAL-INVALID",
         Exit::Failed,
-        "what its claim holds is not known, so nothing new is prepared; move the file away once \
-         nothing uses that claim's devices",
+        "what its claim holds is not known, so nobody else gets its GPUs; `divvy-node --once`, with \
+         the --gpus that it was prepared on, makes the entry anew and keeps the file aside",
+    ),
+    (
+        "JOURNAL-NEWER",
+        Exit::Failed,
+        "what its claim holds is not known to this divvy, so nobody else gets its GPUs; run the \
+         newer one, or end the claim with it",
     ),
     ("DEVICE-GONE", Exit::Failed, ""),
 ];

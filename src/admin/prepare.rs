@@ -44,6 +44,7 @@ impl Prepare {
         let manifests = read(&self.file, name)?;
         let (gpus, kept, boot) = (places.gpus()?, places.kept()?, boot()?);
         let node = kept.node(gpus.as_ref(), &boot);
+        node.sweep().map_err(|error| failure(&error))?;
         let mut done: Vec<Prepared> = Vec::new();
         for claim in &manifests.claims {
             match node.prepare(claim, &manifests.classes, Origin::Local) {

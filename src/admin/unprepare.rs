@@ -113,7 +113,9 @@ fn end(entry: &Entry, kept: &Kept) -> Result<bool, Failure> {
     // On the GPUs that it was prepared on; where they are gone, the rest is ended all the same.
     let gpus = kept.gpus(&entry.gpus);
     let boot = boot()?;
-    kept.node(gpus.as_ref(), &boot).unprepare(&entry.uid).map_err(|error| prepare::failure(&error))
+    let node = kept.node(gpus.as_ref(), &boot);
+    let ended = node.sweep().and_then(|()| node.unprepare(&entry.uid));
+    ended.map_err(|error| prepare::failure(&error))
 }
 
 /// The prepared claims that may be meant by a name that none has: of that name in another namespace

@@ -1,7 +1,17 @@
 //! The journal is what this node has done for each claim, in a file per claim: written before the
 //! machine is changed and after, so that whoever comes after a crash can end what was begun.
+//!
+//! ```text
+//! claims/<claim uid>.json    the entries
+//! damaged/                   entries that could not be read, kept for people
+//! index/, locks/             how many work on it at once
+//! ```
+
+mod index;
+mod work;
 
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     io,
     path::{Path, PathBuf},
@@ -13,14 +23,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     emit,
-    lock::{Lock, LockError},
+    lock::LockError,
     plan::{Held, Planned, Step},
 };
+
+pub use work::{Alone, Claimed, Work};
 
 /// The journal in a state directory (`/var/lib/divvy`).
 #[derive(Debug, Clone)]
 pub struct Journal {
+    state_dir: PathBuf,
+    /// Where the entries lie.
     dir: PathBuf,
+}
+
+/// What lies among the entries.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Listed {
+    /// The entry of the claim with this UID.
+    Claim(String),
+    /// Something else, which may have been one.
+    Stray(PathBuf),
 }
 
 /// What was done for a claim. Says all that undoing it needs.
@@ -48,13 +71,13 @@ pub struct Entry {
     /// Who may use it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consumers: Vec<Consumer>,
-    /// The boot in which it was last verified.
+    /// The boot in which its steps were done: no change of the machine outlives it.
     pub boot: String,
     /// How far it is.
     pub stage: Stage,
     /// Its devices.
     pub devices: Vec<Planned>,
-    /// The changes of the machine, in the order in which they are made.
+    /// The changes of the machine that are made or about to be, in their order.
     pub steps: Vec<Step>,
 }
 
@@ -101,6 +124,17 @@ pub enum JournalError {
         /// What is wrong with it.
         why: String,
     },
+    /// A newer divvy wrote it: what its claim holds is not known to this one.
+    #[error(
+        "{}: the journal entry has version {found}, and this divvy reads {VERSION}: a newer one \
+         wrote it", path.display()
+    )]
+    Version {
+        /// The entry.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
 }
 
 /// The version of the entries that this build reads and writes.
@@ -108,8 +142,8 @@ pub const VERSION: u32 = 1;
 
 const MAX_BYTES: usize = 1 << 20;
 
-/// The file that whoever prepares or ends claims holds.
-const LOCK: &str = "lock";
+/// How often the entry of one claim is kept after it was damaged.
+const MAX_KEPT: u32 = 100;
 
 /// What the name of an entry has after the UID.
 const ENTRY: &str = ".json";
@@ -119,25 +153,12 @@ const ENTRY: &str = ".json";
 impl Journal {
     /// The journal in `state_dir`; nothing is looked at or made.
     pub fn new(state_dir: &Path) -> Self {
-        Self { dir: state_dir.join("claims") }
+        Self { state_dir: state_dir.to_owned(), dir: state_dir.join("claims") }
     }
 
     /// Where the entries lie.
     pub fn path(&self) -> &Path {
         &self.dir
-    }
-
-    /// Waits until no other process prepares or ends claims. The directory is made if missing.
-    ///
-    /// # Errors
-    /// When it cannot be made, or its lock file, or others can write it.
-    pub fn lock(&self) -> Result<Lock, JournalError> {
-        // Whoever can write the one above could put another journal in the place of this one.
-        if let Some(state_dir) = self.dir.parent() {
-            file::make_dir(state_dir, 0o755, Durability::Durable)?;
-        }
-        file::make_dir(&self.dir, 0o700, Durability::Durable)?;
-        Ok(Lock::wait(&self.dir.join(LOCK))?)
     }
 
     /// The entry of a claim, if it has one.
@@ -155,8 +176,11 @@ impl Journal {
         // First: an entry of another version may have other fields.
         let Versioned { version } =
             serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
-        if version != VERSION {
-            return Err(invalid(format!("version {version}, and this divvy reads {VERSION}")));
+        if version > VERSION {
+            return Err(JournalError::Version { path, found: version });
+        }
+        if version < VERSION {
+            return Err(invalid(format!("version {version}: no divvy wrote it")));
         }
         let entry: Entry = serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
         if entry.uid != uid {
@@ -165,13 +189,26 @@ impl Journal {
         Ok(Some(entry))
     }
 
-    /// All entries, by file name; a damaged one hides no other. Nothing but entries may lie there:
-    /// what lies under another name may once have been one, and is damaged as well.
+    /// All entries, by file name; a damaged one hides no other.
+    ///
+    /// # Errors
+    /// As [`Self::listing`].
+    pub fn entries(&self) -> Result<Vec<Result<Entry, JournalError>>, JournalError> {
+        let read = |listed| match listed {
+            // One that is gone since it was listed is left out.
+            Listed::Claim(uid) => self.entry(&uid).transpose(),
+            Listed::Stray(path) => Some(Err(JournalError::stray(path))),
+        };
+        Ok(self.listing()?.into_iter().filter_map(read).collect())
+    }
+
+    /// What lies among the entries, in order. Nothing but entries may lie there: what has another
+    /// name may once have been one.
     ///
     /// # Errors
     /// When the directory cannot be listed or others can write it. One that is missing is empty.
-    pub fn entries(&self) -> Result<Vec<Result<Entry, JournalError>>, JournalError> {
-        for dir in self.dir.parent().into_iter().chain([&*self.dir]) {
+    pub fn listing(&self) -> Result<Vec<Listed>, JournalError> {
+        for dir in [&self.state_dir, &self.dir] {
             file::check_dir(dir, &Trust::of_process())?;
         }
         let failed = |source| JournalError::Directory { path: self.dir.clone(), source };
@@ -180,50 +217,72 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
-        let mut names = Vec::new();
+        let mut all = Vec::new();
         for entry in listing {
-            names.push(entry.map_err(failed)?.file_name());
+            all.extend(self.listed(&entry.map_err(failed)?.file_name()));
         }
-        names.sort();
-        // An entry that is gone since the listing is left out.
-        let listed = |name: &OsString| match name.to_str() {
-            Some(LOCK) => None,
-            Some(name) if file::is_temporary(name) => None,
-            Some(name) if name.ends_with(ENTRY) => {
-                self.entry(name.strip_suffix(ENTRY)?).transpose()
-            }
-            Some(_) | None => {
-                let why = format!("entries are named <uid>{ENTRY}");
-                Some(Err(JournalError::Invalid { path: self.dir.join(name), why }))
-            }
-        };
-        Ok(names.iter().filter_map(listed).collect())
+        all.sort();
+        Ok(all)
     }
 
-    /// Removes what crashes left half written; nobody else writes here.
-    pub fn sweep(&self, _held: &Lock) {
-        file::sweep(&self.dir);
+    fn listed(&self, name: &OsString) -> Option<Listed> {
+        let text = name.to_str();
+        if text.is_some_and(file::is_temporary) {
+            return None;
+        }
+        let uid = text.and_then(|text| text.strip_suffix(ENTRY)).filter(|uid| !uid.is_empty());
+        Some(match uid {
+            Some(uid) => Listed::Claim(uid.to_owned()),
+            None => Listed::Stray(self.dir.join(name)),
+        })
     }
 
-    /// Writes an entry so that it outlives a crash.
+    /// Takes what is no entry from among them, for people to look at, and says to where.
     ///
     /// # Errors
-    /// When it cannot be written; what was there before stays.
-    pub fn write(&self, _held: &Lock, entry: &Entry) -> Result<(), JournalError> {
+    /// When it cannot be moved.
+    pub fn set_aside(&self, stray: &Path) -> Result<PathBuf, JournalError> {
+        let kept = self.keep_damaged(stray)?;
+        file::remove(stray, Durability::Durable)?;
+        Ok(kept)
+    }
+
+    /// Keeps a damaged entry for people under a second name: `damaged/<name>`, `damaged/<name>.1`, …
+    fn keep_damaged(&self, path: &Path) -> Result<PathBuf, JournalError> {
+        let dir = self.state_dir.join("damaged");
+        file::make_dir(&dir, 0o700, Durability::Durable)?;
+        let failed = |path: PathBuf, source| FileError::Io { path, doing: "write", source };
+        let name = path.file_name().unwrap_or_default();
+        for number in 0..MAX_KEPT {
+            let mut name = name.to_owned();
+            if number > 0 {
+                name.push(format!(".{number}"));
+            }
+            let kept = dir.join(name);
+            match std::fs::hard_link(path, &kept) {
+                Ok(()) => return Ok(kept),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(kept, error).into()),
+            }
+        }
+        let full = io::Error::other(format!("there are {MAX_KEPT} of that name: remove them"));
+        Err(failed(dir.join(name), full).into())
+    }
+
+    fn has(&self, uid: &str) -> Result<bool, io::Error> {
+        match std::fs::symlink_metadata(self.place(uid)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&self, entry: &Entry) -> Result<(), JournalError> {
         let path = self.place(&entry.uid);
         let mut bytes = serde_json::to_vec_pretty(entry)
             .map_err(|e| JournalError::Invalid { path: path.clone(), why: e.to_string() })?;
         bytes.push(b'\n');
         Ok(file::replace(&path, &bytes, 0o600, Durability::Durable)?)
-    }
-
-    /// Removes an entry.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
-    pub fn remove(&self, _held: &Lock, uid: &str) -> Result<(), JournalError> {
-        file::remove(&self.place(uid), Durability::Durable)?;
-        Ok(())
     }
 
     fn place(&self, uid: &str) -> PathBuf {
@@ -247,6 +306,17 @@ impl Entry {
     /// The directory of its record.
     pub fn run(&self) -> RunDir {
         RunDir::new(&self.run_dir)
+    }
+
+    /// The GPUs on which it has something, or is about to.
+    pub fn gpus(&self) -> BTreeSet<String> {
+        let steps = self.steps.iter().map(Step::gpu);
+        self.devices
+            .iter()
+            .map(|device| device.target.gpu())
+            .chain(steps)
+            .map(str::to_owned)
+            .collect()
     }
 
     /// What the claim holds, so that no other gets it.
@@ -277,12 +347,18 @@ impl Entry {
 // === impl JournalError ===
 
 impl JournalError {
+    /// What lies among the entries is none.
+    pub(crate) fn stray(path: PathBuf) -> Self {
+        Self::Invalid { path, why: format!("entries are named <uid>{ENTRY}") }
+    }
+
     /// Stable, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::File(error) => error.code(),
             Self::Lock(_) | Self::Directory { .. } => "STATE-DIR",
             Self::Invalid { .. } => "JOURNAL-INVALID",
+            Self::Version { .. } => "JOURNAL-NEWER",
         }
     }
 }

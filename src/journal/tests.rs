@@ -1,8 +1,8 @@
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt};
 
 use divvy_hook::record::{Consumer, Origin};
 
-use super::{Entry, Journal, JournalError, Stage, VERSION};
+use super::{Entry, Journal, Listed, Stage, VERSION, Work};
 use crate::{
     claim::{Share, Sharing},
     gpu::{Interval, MadePartition, Placement},
@@ -58,14 +58,20 @@ fn entry(uid: &str) -> Entry {
     }
 }
 
+fn open(work: &Work<'_>, uid: &str) -> Entry {
+    let mut claimed = work.claim(uid).unwrap();
+    claimed.write(&entry(uid)).unwrap();
+    entry(uid)
+}
+
 #[test]
 fn an_entry_reads_back_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
     assert_eq!(journal.entries().unwrap().len(), 0);
-    let held = journal.lock().unwrap();
+    let work = journal.work("b").unwrap();
     for uid in ["b", "a"] {
-        journal.write(&held, &entry(uid)).unwrap();
+        open(&work, uid);
     }
     assert_eq!(journal.entry("a").unwrap(), Some(entry("a")));
     let uids: Vec<_> = journal.entries().unwrap().into_iter().map(|e| e.unwrap().uid).collect();
@@ -73,8 +79,9 @@ fn an_entry_reads_back_as_it_was_written() {
     assert_eq!(entry("a").partition_of(&entry("a").devices[0]), Some("MIG-1"));
     let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
     assert_eq!((mode("claims") & 0o777, mode("claims/a.json") & 0o777), (0o700, 0o600));
-    journal.remove(&held, "a").unwrap();
-    journal.remove(&held, "a").unwrap();
+    let mut claimed = work.claim("a").unwrap();
+    claimed.remove(&entry("a")).unwrap();
+    claimed.remove(&entry("a")).unwrap();
     assert_eq!(journal.entry("a").unwrap(), None);
 }
 
@@ -83,20 +90,21 @@ fn an_entry_reads_back_as_it_was_written() {
 fn a_damaged_entry_is_an_error_that_names_it_and_hides_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
-    let held = journal.lock().unwrap();
-    journal.write(&held, &entry("a")).unwrap();
+    open(&journal.work("b").unwrap(), "a");
     let good = fs::read_to_string(dir.path().join("claims/a.json")).unwrap();
     for (text, says) in [
         (String::new(), "EOF"),
         (good.replace("\"version\": 1", "\"version\": 2"), "version 2"),
         // Another version is said to be one, whatever its fields are.
         ("{\"version\": 2, \"later\": []}".to_owned(), "version 2"),
+        ("{\"version\": 0}".to_owned(), "version 0"),
         (good.replace("\"stage\"", "\"stagE\""), "stagE"),
         (good.clone(), "UID a"),
     ] {
         fs::write(dir.path().join("claims/x.json"), text).unwrap();
         let error = journal.entry("x").unwrap_err();
-        assert!(matches!(error, JournalError::Invalid { .. }), "{error}");
+        let code = if says == "version 2" { "JOURNAL-NEWER" } else { "JOURNAL-INVALID" };
+        assert_eq!(error.code(), code);
         assert!(error.to_string().contains("claims/x.json"), "{error}");
         assert!(error.to_string().contains(says), "{error}");
         let entries = journal.entries().unwrap();
@@ -106,41 +114,103 @@ fn a_damaged_entry_is_an_error_that_names_it_and_hides_no_other() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test's own input")]
-fn what_is_not_named_as_an_entry_is_a_damaged_one() {
+fn what_is_not_named_as_an_entry_is_a_stray_and_is_kept_when_it_goes() {
     use std::os::unix::ffi::OsStrExt;
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
-    let held = journal.lock().unwrap();
-    journal.write(&held, &entry("a")).unwrap();
-    for name in [&b"x\n\xff.json"[..], b"a.jsn", b".divvy-x.tmp"] {
+    open(&journal.work("b").unwrap(), "a");
+    for (number, name) in
+        [&b"x\n\xff.jsn"[..], b"a.jsn", b".divvy-x.tmp", b".json"].iter().enumerate()
+    {
         let path = dir.path().join("claims").join(std::ffi::OsStr::from_bytes(name));
-        fs::write(&path, "").unwrap();
-        let entries = journal.entries().unwrap();
-        assert_eq!((entries.len(), entries.iter().filter(|e| e.is_ok()).count()), (2, 1));
-        let error = entries.into_iter().find_map(Result::err).unwrap();
-        assert_eq!(error.code(), "JOURNAL-INVALID", "{error}");
-        fs::remove_file(path).unwrap();
+        for again in ["", "1"] {
+            fs::write(&path, again).unwrap();
+            let listed = journal.listing().unwrap();
+            assert_eq!(listed, [Listed::Claim("a".to_owned()), Listed::Stray(path.clone())]);
+            assert_eq!(journal.entries().unwrap().iter().filter(|entry| entry.is_err()).count(), 1);
+            let kept = journal.set_aside(&path).unwrap();
+            assert_eq!(fs::read_to_string(kept).unwrap(), again);
+        }
+        let kept = fs::read_dir(dir.path().join("damaged")).unwrap().count();
+        assert_eq!(kept, 2 * (number + 1));
     }
-    // What a crash left is none, and is swept away.
-    let left = dir.path().join("claims/.divvy-2147483647-0.tmp");
-    fs::write(&left, "").unwrap();
-    assert_eq!(journal.entries().unwrap().len(), 1);
-    journal.sweep(&held);
-    assert!(!left.exists());
 }
 
 #[test]
-fn a_directory_that_others_can_write_is_not_used() {
+fn the_index_knows_who_may_hold_a_gpu_from_before_the_entry_until_after_it() {
     let dir = tempfile::tempdir().unwrap();
-    let journal = Journal::new(&dir.path().join("state"));
-    drop(journal.lock().unwrap());
-    for open in ["state", "state/claims"] {
-        let path = dir.path().join(open);
-        let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        set(0o777);
-        assert_eq!(journal.lock().unwrap_err().code(), "UNTRUSTED", "{open}");
-        assert_eq!(journal.entries().unwrap_err().code(), "UNTRUSTED", "{open}");
-        set(0o700);
-        assert_eq!(journal.entries().unwrap().len(), 0);
+    let journal = Journal::new(dir.path());
+    let work = journal.work("b").unwrap();
+    let gpus = BTreeSet::from(["GPU-1".to_owned()]);
+    let held = |gpus: Option<&BTreeSet<String>>| {
+        work.claim("other").unwrap().held_by_others(gpus).unwrap()
+    };
+    assert_eq!(held(None), []);
+    open(&work, "a");
+    assert_eq!(held(None), entry("a").held().collect::<Vec<_>>());
+    assert_eq!(held(Some(&gpus)), held(None));
+    assert_eq!(held(Some(&BTreeSet::from(["GPU-2".to_owned()]))), []);
+    assert_eq!(
+        work.claim("a").unwrap().held_by_others(None).unwrap(),
+        [],
+        "its own is not others'"
+    );
+    work.claim("a").unwrap().remove(&entry("a")).unwrap();
+    assert_eq!(held(None), []);
+    // Neither a link nor a lock stays of it.
+    for lies in ["index/b/gpus/GPU-1/a", "locks/claims/a", "index/b/names/default/c"] {
+        assert!(fs::symlink_metadata(dir.path().join(lies)).is_err(), "{lies}");
     }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test's own input")]
+fn another_boot_makes_its_own_index_out_of_the_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::new(dir.path());
+    open(&journal.work("b").unwrap(), "a");
+    fs::write(dir.path().join("claims/x.json"), "{").unwrap();
+    let work = journal.work("c").unwrap();
+    assert!(!dir.path().join("index/b").exists());
+    let mut other = work.claim("other").unwrap();
+    assert_eq!(other.take_name("default", "c").unwrap().as_deref(), Some("a"));
+    // One that cannot be read may hold whatever there is.
+    let error = other.held_by_others(Some(&BTreeSet::from(["GPU-9".to_owned()]))).unwrap_err();
+    assert!(error.to_string().contains("x.json"), "{error}");
+    fs::remove_file(dir.path().join("claims/x.json")).unwrap();
+    assert_eq!(other.held_by_others(None).unwrap().len(), 1);
+}
+
+#[test]
+fn a_name_is_one_claims_from_before_its_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::new(dir.path());
+    let work = journal.work("b").unwrap();
+    let (mut first, mut second) = (work.claim("1").unwrap(), work.claim("2").unwrap());
+    assert_eq!(first.take_name("default", "c").unwrap(), None);
+    assert_eq!(first.take_name("default", "c").unwrap(), None);
+    assert_eq!(second.take_name("default", "c").unwrap().as_deref(), Some("1"));
+    assert_eq!(second.take_name("other", "c").unwrap(), None);
+    drop(first);
+    assert_eq!(second.take_name("default", "c").unwrap(), None);
+}
+
+#[test]
+fn claims_on_different_gpus_do_not_wait_for_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::new(dir.path());
+    let work = journal.work("b").unwrap();
+    let set = |gpus: &[&str]| gpus.iter().map(|&gpu| gpu.to_owned()).collect::<BTreeSet<_>>();
+    let mut one = work.claim("1").unwrap();
+    one.lock_gpus(&set(&["GPU-1", "GPU-2"])).unwrap();
+    assert!(work.attempt_claim("1").unwrap().is_none());
+    let mut two = work.claim("2").unwrap();
+    two.lock_gpus(&set(&["GPU-3"])).unwrap();
+    assert!(!two.attempt_gpus(&set(&["GPU-2", "GPU-3"])).unwrap());
+    one.lock_gpus(&set(&["GPU-1"])).unwrap();
+    assert!(two.attempt_gpus(&set(&["GPU-2", "GPU-3"])).unwrap());
+    assert!(journal.alone().unwrap().is_none());
+    drop((one, two));
+    drop(work);
+    assert!(journal.alone().unwrap().is_some());
 }

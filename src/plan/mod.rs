@@ -6,6 +6,8 @@ mod mps;
 mod overlap;
 mod share;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -149,6 +151,15 @@ pub fn plan(
     }
 }
 
+/// The GPUs of the devices that were given, by UUID, as far as the node has them.
+pub fn gpus(allocation: &Allocation, inventory: &Inventory) -> BTreeSet<String> {
+    let gpu = |given: &Given| {
+        let pci = given.device.parse::<DeviceName>().ok()?.pci();
+        Some(inventory.gpus.iter().find(|gpu| gpu.pci == pci)?.uuid.clone())
+    };
+    allocation.results.iter().filter_map(gpu).collect()
+}
+
 /// The device that was given, if the node can give it.
 fn find<'a>(
     claim: &Claim,
@@ -255,6 +266,18 @@ impl Target {
     pub fn gpu(&self) -> &str {
         match self {
             Self::Gpu { gpu } | Self::Partition { gpu, .. } => gpu,
+        }
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    /// UUID of the GPU that it changes.
+    pub fn gpu(&self) -> &str {
+        match self {
+            Self::Partition(made) => &made.gpu,
+            Self::TimeSlice { gpu, .. } => gpu,
         }
     }
 }

@@ -5,11 +5,13 @@
 //! done, spec and record are written, and the journal says that it is done. Whatever fails on the
 //! way, exactly what was done is undone; whatever a crash leaves, the next one to come undoes.
 
+mod mend;
 mod publish;
 mod reconcile;
 mod step;
 
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
     io,
     path::{Path, PathBuf},
@@ -25,9 +27,8 @@ use crate::{
     allocate::{self, AllocateError},
     claim::{Claim, Class},
     gpu::{GpuError, Gpus},
-    journal::{Entry, Journal, JournalError, Stage, VERSION},
-    lock::Lock,
-    plan::{self, Held, PlanError},
+    journal::{Claimed, Entry, Journal, JournalError, Stage, VERSION},
+    plan::{self, Plan, PlanError, Step},
 };
 
 pub use reconcile::Reconciled;
@@ -189,42 +190,36 @@ impl Node<'_> {
             let (claim, kind, name) = (claim.title(), pod.kind.clone(), pod.name.clone());
             return Err(PrepareError::Reserved { claim, kind, name });
         }
-        let held = self.journal.lock()?;
-        // A damaged entry stops every new claim: what it holds is not known.
-        let entries = self.journal.entries()?.into_iter().collect::<Result<Vec<_>, _>>()?;
-        self.sweep(&held, &entries);
+        let work = self.journal.work(self.boot)?;
+        let mut claimed = work.claim(&claim.uid)?;
         let asked = claim.digest(classes);
-        // The hook finds local claims by name, so a name is one claim's. The cluster's have none.
-        let local = |entry: &Entry| origin == Origin::Local && entry.origin == Origin::Local;
-        if let Some(other) = entries
-            .iter()
-            .find(|other| other.title() == claim.title() && other.uid != claim.uid && local(other))
-        {
-            let (claim, uid) = (claim.title(), other.uid.clone());
-            return Err(PrepareError::NameTaken { claim, uid });
-        }
-        if let Some(entry) = entries.iter().find(|entry| entry.uid == claim.uid) {
-            let mut entry = entry.clone();
+        if let Some(mut entry) = self.known(&mut claimed)? {
             self.is_same(&entry, claim, &asked, origin)?;
+            claimed.lock_gpus(&entry.gpus())?;
             match entry.stage {
                 Stage::Done => {
-                    if entry.consumers != claim.consumers {
+                    if entry.consumers != claim.consumers || entry.asked != asked {
                         entry.consumers.clone_from(&claim.consumers);
-                        self.journal.write(&held, &entry)?;
+                        entry.asked = asked;
+                        claimed.write(&entry)?;
                     }
-                    self.ensure(&held, &mut entry)?;
+                    self.ensure(&mut claimed, &mut entry, &self.gpus.inventory()?)?;
                     return Ok(Prepared { entry, fresh: false });
                 }
-                Stage::Started => self.end(&held, &entry)?,
+                Stage::Started => self.end(&mut claimed, &entry)?,
             }
         }
-        let others: Vec<Held> =
-            entries.iter().filter(|e| e.uid != claim.uid).flat_map(Entry::held).collect();
-        let mut entry = self.begin(claim, classes, origin, asked, &others)?;
-        match self.act(&held, &mut entry) {
+        // The hook finds local claims by name, so a name is one claim's. The cluster's have none.
+        if origin == Origin::Local
+            && let Some(uid) = claimed.take_name(&claim.namespace, &claim.name)?
+        {
+            return Err(PrepareError::NameTaken { claim: claim.title(), uid });
+        }
+        let (mut entry, steps) = self.begin(&mut claimed, claim, classes, origin, asked)?;
+        match self.act(&mut claimed, &mut entry, steps) {
             Ok(()) => Ok(Prepared { entry, fresh: true }),
             Err((doing, source)) => {
-                let (claim, left) = (entry.title(), self.undo(&held, &entry));
+                let (claim, left) = (entry.title(), self.undo(&mut claimed, &entry));
                 Err(PrepareError::Step { claim, doing, source: Box::new(source), left })
             }
         }
@@ -236,17 +231,43 @@ impl Node<'_> {
     /// # Errors
     /// When something is left; the entry stays, so that it can be tried again.
     pub fn unprepare(&self, uid: &str) -> Result<bool, PrepareError> {
-        let held = self.journal.lock()?;
-        let entry = self.journal.entry(uid)?;
-        self.sweep(&held, entry.as_slice());
-        let Some(mut entry) = entry else { return Ok(false) };
+        let work = self.journal.work(self.boot)?;
+        let mut claimed = work.claim(uid)?;
+        let Some(mut entry) = self.known(&mut claimed)? else { return Ok(false) };
+        claimed.lock_gpus(&entry.gpus())?;
         if entry.stage == Stage::Done {
             // From here on, whoever finds it after a crash goes on ending it.
             entry.stage = Stage::Started;
-            self.journal.write(&held, &entry)?;
+            claimed.write(&entry)?;
         }
-        self.end(&held, &entry)?;
+        self.end(&mut claimed, &entry)?;
         Ok(true)
+    }
+
+    /// Takes away what crashes left half written, if nobody is at work: whoever is does not wait
+    /// for it.
+    ///
+    /// # Errors
+    /// When the journal cannot be locked or listed.
+    pub fn sweep(&self) -> Result<(), PrepareError> {
+        let Some(alone) = self.journal.alone()? else { return Ok(()) };
+        let mut dirs = BTreeSet::from([self.cdi_dir.to_owned()]);
+        let mut runs = BTreeSet::from([self.run.path().to_owned()]);
+        for entry in self.journal.entries()?.into_iter().flatten() {
+            dirs.insert(entry.cdi_dir);
+            runs.insert(entry.run_dir);
+        }
+        alone.sweep(dirs.iter().map(PathBuf::as_path));
+        runs.into_iter().for_each(|run| RunDir::new(run).sweep());
+        Ok(())
+    }
+
+    /// The entry of a claim, made anew where it is damaged.
+    fn known(&self, claimed: &mut Claimed<'_>) -> Result<Option<Entry>, PrepareError> {
+        match claimed.entry() {
+            Err(JournalError::Invalid { .. }) => Ok(self.mend(claimed)?.1),
+            known => Ok(known?),
+        }
     }
 
     /// Refuses to make something else of a claim than it is.
@@ -261,7 +282,7 @@ impl Node<'_> {
             "it is not of the same origin, local or the cluster"
         } else if entry.gpus != self.gpus.address() {
             "--gpus has changed since"
-        } else if entry.stage == Stage::Done && entry.asked != asked {
+        } else if entry.stage == Stage::Done && !entry.asked.is_empty() && entry.asked != asked {
             "its manifest has changed since"
         } else if entry.stage == Stage::Done && entry.cdi_dir != absolute(self.cdi_dir)? {
             "its CDI spec lies elsewhere: --cdi-dir has changed since"
@@ -273,29 +294,30 @@ impl Node<'_> {
         Err(PrepareError::Changed { claim: claim.title(), differs })
     }
 
-    /// Everything that can be said before the machine is changed.
+    /// Everything that can be said before the machine is changed: the new entry, and what is to be
+    /// done for it.
     fn begin(
         &self,
+        claimed: &mut Claimed<'_>,
         claim: &Claim,
         classes: &[Class],
         origin: Origin,
         asked: String,
-        others: &[Held],
-    ) -> Result<Entry, PrepareError> {
+    ) -> Result<(Entry, Vec<Step>), PrepareError> {
         let (cdi_dir, run_dir) = (absolute(self.cdi_dir)?, absolute(self.run.path())?);
         let trust = Trust::of_process();
         file::check_dir(&cdi_dir, &trust)?;
         file::check_dir(&run_dir, &trust)?;
-        let inventory = self.gpus.inventory()?;
-        let mut plan = match &claim.allocation {
-            Some(allocation) => plan::plan(claim, allocation, &inventory, others)?,
-            None => {
-                let allocated = allocate::allocate(claim, classes, &inventory, others)?;
-                plan::plan(claim, &allocated.allocation(), &inventory, others)?
-            }
+        let plan = match self.plan(claimed, claim, classes) {
+            // Somebody may have ended another claim since this one looked at the GPUs; now nobody
+            // changes those that it is to get.
+            Err(
+                PrepareError::Plan(PlanError::Overlap { .. })
+                | PrepareError::Allocate(AllocateError::NoDevice { .. }),
+            ) => self.plan(claimed, claim, classes)?,
+            planned => planned?,
         };
-        self.look_up(&mut plan.steps)?;
-        Ok(Entry {
+        let entry = Entry {
             version: VERSION,
             uid: claim.uid.clone(),
             namespace: claim.namespace.clone(),
@@ -309,25 +331,36 @@ impl Node<'_> {
             boot: self.boot.to_owned(),
             stage: Stage::Started,
             devices: plan.devices,
-            steps: plan.steps,
-        })
+            steps: Vec::new(),
+        };
+        Ok((entry, plan.steps))
     }
 
-    /// Takes away what crashes left half written, here and where these entries have their files.
-    fn sweep(&self, held: &Lock, entries: &[Entry]) {
-        self.journal.sweep(held);
-        let (mut cdi_dirs, mut runs) =
-            (BTreeSet::from([self.cdi_dir]), BTreeSet::from([self.run.path()]));
-        for entry in entries {
-            cdi_dirs.insert(&entry.cdi_dir);
-            runs.insert(&entry.run_dir);
-        }
-        cdi_dirs.into_iter().for_each(file::sweep);
-        runs.into_iter().for_each(|run| RunDir::new(run).sweep());
+    /// What the claim gets, of GPUs that nobody else changes from here on.
+    fn plan(
+        &self,
+        claimed: &mut Claimed<'_>,
+        claim: &Claim,
+        classes: &[Class],
+    ) -> Result<Plan, PrepareError> {
+        // What others hold comes before what is there: a claim that ends in between still holds it.
+        let (inventory, allocation) = match &claim.allocation {
+            Some(allocation) => (self.gpus.inventory()?, Cow::Borrowed(allocation)),
+            None => {
+                let held = claimed.held_by_others(None)?;
+                let inventory = self.gpus.inventory()?;
+                let allocated = allocate::allocate(claim, classes, &inventory, &held)?;
+                (inventory, Cow::Owned(allocated.allocation()))
+            }
+        };
+        let gpus = plan::gpus(&allocation, &inventory);
+        claimed.lock_gpus(&gpus)?;
+        let held = claimed.held_by_others(Some(&gpus))?;
+        Ok(plan::plan(claim, &allocation, &inventory, &held)?)
     }
 
-    fn end(&self, held: &Lock, entry: &Entry) -> Result<(), PrepareError> {
-        let (claim, mut left) = (entry.title(), self.undo(held, entry));
+    fn end(&self, claimed: &mut Claimed<'_>, entry: &Entry) -> Result<(), PrepareError> {
+        let (claim, mut left) = (entry.title(), self.undo(claimed, entry));
         let missing =
             |left: &Undone| matches!(left.error, StepError::Gpu(GpuError::Missing { .. }));
         if !left.iter().all(missing) {

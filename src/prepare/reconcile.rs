@@ -1,8 +1,13 @@
 //! Reconciling brings machine, specs and records back in step with the journal: after a reboot,
 //! which empties `/run`, and after a crash.
 
+use std::path::PathBuf;
+
 use super::{Node, PrepareError};
-use crate::journal::{Entry, Stage};
+use crate::{
+    gpu::Inventory,
+    journal::{Entry, JournalError, Listed, Stage, Work},
+};
 
 /// What was found of one claim, and what became of it.
 #[derive(Debug)]
@@ -18,6 +23,20 @@ pub enum Reconciled {
     Ended(Entry),
     /// It belongs to other GPUs than these.
     Elsewhere(Entry),
+    /// Somebody else prepares, verifies or ends it, or changes its GPUs.
+    InHand {
+        /// The claim's UID.
+        uid: String,
+    },
+    /// Its entry could not be read.
+    Damaged {
+        /// What was wrong.
+        error: JournalError,
+        /// Where it was put.
+        kept: PathBuf,
+        /// The claim, where its entry was made anew from its record, its spec and the GPUs.
+        entry: Option<Entry>,
+    },
     /// It could not be brought back.
     Failed(PrepareError),
 }
@@ -25,34 +44,68 @@ pub enum Reconciled {
 // === impl Node ===
 
 impl Node<'_> {
-    /// Brings every claim of the journal back in step. One that fails stops no other.
+    /// Brings every claim of the journal back in step, but for those that somebody else has in hand.
+    /// One that fails stops no other.
     ///
     /// # Errors
     /// When the journal cannot be listed or locked.
     pub fn reconcile(&self) -> Result<Vec<Reconciled>, PrepareError> {
-        let held = self.journal.lock()?;
-        let reconcile = |entry: Entry| {
-            if entry.gpus != self.gpus.address() {
-                return Reconciled::Elsewhere(entry);
-            }
-            let mut entry = entry;
-            let done = match entry.stage {
-                Stage::Done => self.ensure(&held, &mut entry),
-                Stage::Started => self.end(&held, &entry).map(|()| true),
+        self.sweep()?;
+        let work = self.journal.work(self.boot)?;
+        let (mut found, mut seen) = (Vec::new(), None);
+        for listed in self.journal.listing()? {
+            let one = match listed {
+                Listed::Claim(uid) => self.reconcile_claim(&work, uid, &mut seen),
+                Listed::Stray(path) => self.set_aside(path).map(Some),
             };
-            match (done, entry.stage) {
-                (Ok(restored), Stage::Done) => Reconciled::InStep { entry, restored },
-                (Ok(_), Stage::Started) => Reconciled::Ended(entry),
-                (Err(error), _) => Reconciled::Failed(error),
+            found.extend(one.unwrap_or_else(|error| Some(Reconciled::Failed(error))));
+        }
+        Ok(found)
+    }
+
+    /// One claim; none when it is gone. `seen` is what the round saw of the GPUs, once it looked.
+    fn reconcile_claim(
+        &self,
+        work: &Work<'_>,
+        uid: String,
+        seen: &mut Option<Inventory>,
+    ) -> Result<Option<Reconciled>, PrepareError> {
+        let Some(mut claimed) = work.attempt_claim(&uid)? else {
+            return Ok(Some(Reconciled::InHand { uid }));
+        };
+        let mut entry = match claimed.entry() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return Ok(None),
+            Err(error @ JournalError::Invalid { .. }) => {
+                let (kept, entry) = self.mend(&mut claimed)?;
+                return Ok(Some(Reconciled::Damaged { error, kept, entry }));
             }
+            Err(error) => return Err(error.into()),
         };
-        let each = |entry: Result<Entry, _>| match entry {
-            Ok(entry) => reconcile(entry),
-            Err(error) => Reconciled::Failed(PrepareError::Journal(error)),
-        };
-        let entries = self.journal.entries()?;
-        let known: Vec<Entry> = entries.iter().filter_map(|e| e.as_ref().ok()).cloned().collect();
-        self.sweep(&held, &known);
-        Ok(entries.into_iter().map(each).collect())
+        if entry.gpus != self.gpus.address() {
+            return Ok(Some(Reconciled::Elsewhere(entry)));
+        }
+        if !claimed.attempt_gpus(&entry.gpus())? {
+            return Ok(Some(Reconciled::InHand { uid }));
+        }
+        Ok(Some(match entry.stage {
+            Stage::Done => {
+                let seen = match seen {
+                    Some(seen) => seen,
+                    None => seen.insert(self.gpus.inventory()?),
+                };
+                let restored = self.ensure(&mut claimed, &mut entry, seen)?;
+                Reconciled::InStep { entry, restored }
+            }
+            Stage::Started => {
+                self.end(&mut claimed, &entry)?;
+                Reconciled::Ended(entry)
+            }
+        }))
+    }
+
+    fn set_aside(&self, path: PathBuf) -> Result<Reconciled, PrepareError> {
+        let kept = self.journal.set_aside(&path)?;
+        Ok(Reconciled::Damaged { error: JournalError::stray(path), kept, entry: None })
     }
 }

@@ -4,8 +4,7 @@ use super::{Node, StepError, Undone};
 use crate::{
     emit,
     gpu::{Gpu, GpuError, Inventory, MadePartition, Occupant},
-    journal::{Entry, Stage},
-    lock::Lock,
+    journal::{Claimed, Entry, Stage},
     plan::Step,
 };
 use divvy_cdi::spec;
@@ -16,68 +15,79 @@ type Failed = (String, StepError);
 // === impl Node ===
 
 impl Node<'_> {
-    /// Notes in each step how it was before.
-    pub(super) fn look_up(&self, steps: &mut [Step]) -> Result<(), GpuError> {
+    /// Does the steps of a new entry, each journalled before, and what they came to after. After a
+    /// failure the entry has those to undo.
+    pub(super) fn act(
+        &self,
+        claimed: &mut Claimed<'_>,
+        entry: &mut Entry,
+        steps: Vec<Step>,
+    ) -> Result<(), Failed> {
+        if steps.is_empty() {
+            note(claimed, entry)?;
+        }
         for step in steps {
-            if let Step::TimeSlice { gpu, before, .. } = step {
-                *before = self.gpus.time_slice(gpu)?;
-            }
+            self.act_on(claimed, entry, step)?;
+        }
+        self.publish(entry)?;
+        entry.stage = Stage::Done;
+        note(claimed, entry)
+    }
+
+    fn act_on(
+        &self,
+        claimed: &mut Claimed<'_>,
+        entry: &mut Entry,
+        mut step: Step,
+    ) -> Result<(), Failed> {
+        self.look_up(&mut step).map_err(|error| (step.to_string(), error.into()))?;
+        entry.steps.push(step);
+        // With it goes what the step before came to.
+        if let Err(failed) = note(claimed, entry) {
+            entry.steps.pop();
+            return Err(failed);
+        }
+        let Some(step) = entry.steps.last_mut() else { return Ok(()) };
+        let done = self.step(step).map_err(|error| (step.to_string(), error));
+        // A partition that failed was not made, and one that lies there now is somebody else's. A
+        // time slice may have been set, and is set back as it was found.
+        if done.is_err() && matches!(step, Step::Partition(_)) {
+            entry.steps.pop();
+            // So that nobody who goes on undoing it touches more. Where the journal is what fails,
+            // the undoing says so.
+            let _said = note(claimed, entry);
+        }
+        done
+    }
+
+    /// Notes in a step how it was before.
+    fn look_up(&self, step: &mut Step) -> Result<(), GpuError> {
+        if let Step::TimeSlice { gpu, before, .. } = step {
+            *before = self.gpus.time_slice(gpu)?;
         }
         Ok(())
     }
 
-    /// Does all that a new entry says, and journals it. After a failure the entry has no steps but
-    /// those to undo.
-    pub(super) fn act(&self, held: &Lock, entry: &mut Entry) -> Result<(), Failed> {
-        let mut done = 0;
-        let acted = self.act_counting(held, entry, &mut done);
-        if acted.is_err() && entry.steps.len() > done {
-            entry.steps.truncate(done);
-            // So that nobody who goes on undoing it touches more. Where the journal is what fails,
-            // that is said already.
-            let _said = self.note(held, entry);
-        }
-        acted
-    }
-
-    /// [`Self::act`]; `done` counts the steps that took effect, or may have.
-    fn act_counting(&self, held: &Lock, entry: &mut Entry, done: &mut usize) -> Result<(), Failed> {
-        self.note(held, entry)?;
-        for index in 0..entry.steps.len() {
-            let Some(step) = entry.steps.get_mut(index) else { break };
-            // A partition that failed was not made, and one that lies there now is somebody else's.
-            // A time slice may have been set, and is set back as it was found.
-            if matches!(step, Step::TimeSlice { .. }) {
-                *done = index + 1;
-            }
-            self.step(step).map_err(|error| (step.to_string(), error))?;
-            *done = index + 1;
-            if matches!(step, Step::Partition(_)) {
-                self.note(held, entry)?;
-            }
-        }
-        self.publish(entry)?;
-        entry.stage = Stage::Done;
-        self.note(held, entry)
-    }
-
     /// Verifies a prepared claim and brings back what is missing, so that its names keep working.
     /// True when something was. Where that fails, its record and spec are gone until it succeeds.
+    /// `seen` may be from before the claim was in this hand.
     pub(super) fn ensure(
         &self,
-        held: &Lock,
+        claimed: &mut Claimed<'_>,
         entry: &mut Entry,
+        seen: &Inventory,
     ) -> Result<bool, super::PrepareError> {
-        let inventory = self.gpus.inventory()?;
         let before = entry.clone();
         let mut ensure = || -> Result<bool, Failed> {
             let mut restored = false;
-            for index in 0..entry.steps.len() {
-                restored |= self.restore(held, entry, index, &inventory)?;
+            if entry.boot != self.boot {
+                self.enter_boot(claimed, entry)?;
             }
-            self.boot.clone_into(&mut entry.boot);
+            for index in 0..entry.steps.len() {
+                restored |= self.restore(claimed, entry, index, seen)?;
+            }
             if *entry != before {
-                self.note(held, entry)?;
+                note(claimed, entry)?;
             }
             Ok(self.publish(entry)? || restored)
         };
@@ -88,25 +98,46 @@ impl Node<'_> {
         })
     }
 
+    /// Nothing that was done outlives a boot: what is there now, somebody else did.
+    fn enter_boot(&self, claimed: &mut Claimed<'_>, entry: &mut Entry) -> Result<(), Failed> {
+        let inventory = self.looked()?;
+        for step in &mut entry.steps {
+            self.look_up(step).map_err(|error| (step.to_string(), error.into()))?;
+            if let Step::Partition(made) = &step
+                && let Some(there) = occupant(made, &inventory)
+            {
+                return Err((step.to_string(), occupied(made, there).into()));
+            }
+        }
+        self.boot.clone_into(&mut entry.boot);
+        note(claimed, entry)
+    }
+
+    fn looked(&self) -> Result<Inventory, Failed> {
+        self.gpus.inventory().map_err(|error| ("looking at the GPUs".to_owned(), error.into()))
+    }
+
     /// Does a step of a prepared claim again where the machine has lost it.
     fn restore(
         &self,
-        held: &Lock,
+        claimed: &mut Claimed<'_>,
         entry: &mut Entry,
         index: usize,
-        inventory: &Inventory,
+        seen: &Inventory,
     ) -> Result<bool, Failed> {
         let Some(step) = entry.steps.get_mut(index) else { return Ok(false) };
         let doing = step.to_string();
         match step {
             Step::Partition(made) => {
-                let there = inventory.gpu(&made.gpu).map(Gpu::partitions).unwrap_or_default();
-                if let Some(there) = there.iter().find(|there| made.is(there)) {
-                    // A crash came between making it and noting it.
-                    made.uuid = Some(there.uuid.clone());
+                if is_there(made, seen) {
                     return Ok(false);
                 }
-                return self.make_again(held, entry, index, inventory).map(|()| true);
+                // It may have been made since.
+                let now = self.looked()?;
+                if is_there(made, &now) {
+                    return Ok(false);
+                }
+                return self.make_again(claimed, entry, index, &now).map(|()| true);
             }
             Step::TimeSlice { gpu, interval, .. } => {
                 let now = self.gpus.time_slice(gpu);
@@ -117,14 +148,14 @@ impl Node<'_> {
         }
         let Some(step) = entry.steps.get_mut(index) else { return Ok(false) };
         self.step(step).map_err(|error| (doing, error))?;
-        self.note(held, entry)?;
+        note(claimed, entry)?;
         Ok(true)
     }
 
     /// Makes a lost partition of a prepared claim again, unless somebody else's is there by now.
     fn make_again(
         &self,
-        held: &Lock,
+        claimed: &mut Claimed<'_>,
         entry: &mut Entry,
         index: usize,
         inventory: &Inventory,
@@ -141,31 +172,33 @@ impl Node<'_> {
         }
         // Noted first: after a crash, the one at that place is known to be ours.
         let lost = made.uuid.take();
-        self.note(held, entry)?;
+        note(claimed, entry)?;
         let Some(step) = entry.steps.get_mut(index) else { return Ok(()) };
         let stepped = self.step(step).map_err(|error| (step.to_string(), error));
         if let (Err(_), Step::Partition(made)) = (&stepped, step) {
             // None was made, so that one that comes to lie there is not ours.
             made.uuid = lost;
         }
-        let noted = self.note(held, entry);
+        let noted = note(claimed, entry);
         stepped.and(noted)
     }
 
     /// Undoes everything that an entry says, done or not, and removes it; what fails is returned,
     /// and then the entry stays.
-    pub(super) fn undo(&self, held: &Lock, entry: &Entry) -> Vec<Undone> {
+    pub(super) fn undo(&self, claimed: &mut Claimed<'_>, entry: &Entry) -> Vec<Undone> {
         // First what containers start by: from here on nobody new gets the devices.
         let mut left = withdraw(entry);
         let mut attempt = |doing: String, result: Result<(), StepError>| {
             let claim = entry.title();
             left.extend(result.err().map(|error| Undone { claim, doing, error }));
         };
-        for step in entry.steps.iter().rev() {
+        // Nothing that was done outlives a boot: what is there now, somebody else did.
+        let steps = if entry.boot == self.boot { &*entry.steps } else { &[] };
+        for step in steps.iter().rev() {
             attempt(format!("undoing: {step}"), self.unstep(step));
         }
         if left.is_empty() {
-            let removed = self.journal.remove(held, &entry.uid).map_err(StepError::from);
+            let removed = claimed.remove(entry).map_err(StepError::from);
             let (claim, doing) = (entry.title(), "removing the journal entry".to_owned());
             left.extend(removed.err().map(|error| Undone { claim, doing, error }));
         }
@@ -195,10 +228,22 @@ impl Node<'_> {
         }
         Ok(())
     }
+}
 
-    fn note(&self, held: &Lock, entry: &Entry) -> Result<(), Failed> {
-        let written = self.journal.write(held, entry);
-        written.map_err(|error| ("writing the journal".to_owned(), error.into()))
+fn note(claimed: &mut Claimed<'_>, entry: &Entry) -> Result<(), Failed> {
+    claimed.write(entry).map_err(|error| ("writing the journal".to_owned(), error.into()))
+}
+
+/// Whether the partition is there. One whose UUID is not known, as a crash came between making it
+/// and noting that, is known by its place.
+fn is_there(made: &mut MadePartition, inventory: &Inventory) -> bool {
+    let there = inventory.gpu(&made.gpu).map(Gpu::partitions).unwrap_or_default();
+    match there.iter().find(|there| made.is(there)) {
+        Some(there) => {
+            made.uuid = Some(there.uuid.clone());
+            true
+        }
+        None => false,
     }
 }
 

@@ -168,24 +168,100 @@ fn two_at_once_wait_for_each_other() {
     assert!(a == [Some(0); 2] && b == [Some(1); 2] || a == [Some(1); 2] && b == [Some(0); 2]);
 }
 
+/// The files of damaged entries that were kept.
+fn kept(world: &World) -> Vec<String> {
+    let names = |dir: fs::ReadDir| {
+        dir.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    fs::read_dir(world.path("state/damaged")).map(names).unwrap_or_default()
+}
+
 #[test]
-fn a_damaged_entry_stops_what_is_new_and_nothing_else() {
+fn a_damaged_entry_stops_what_would_have_its_gpu_and_is_made_anew() {
     let world = World::new();
-    world.write("c.yaml", claim("a", SMALL, ""));
-    world.write("d.yaml", claim("b", WHOLE, ""));
+    world.write("a.yaml", claim("a", SMALL, ""));
+    world.write("b.yaml", claim("b", WHOLE, &time_slicing("Long")));
+    let beside = SMALL.replace("1g10gb-0", "1g10gb-1");
+    world.write("c.yaml", claim("c", &beside, ""));
+    let before = world.json(&["prepare", "-f", "a.yaml"]);
+    world.json(&["prepare", "-f", "b.yaml"]);
+    let names = |answer: &Value| answer["claims"][0]["devices"].clone();
+    let uid = |name: &str| {
+        let target = fs::read_link(world.path("run/local/default").join(name)).unwrap();
+        target.file_stem().unwrap().to_str().unwrap().to_owned()
+    };
+    let entry_of = |name: &str| format!("state/claims/{}.json", uid(name));
+    let whole: Vec<Value> =
+        ["a", "b"].map(|name| serde_json::from_str(&world.read(&entry_of(name))).unwrap()).into();
+    for damage in ["{", ""] {
+        world.write(&entry_of("a"), damage);
+        world.write(&entry_of("b"), damage);
+        world.divvy(&["prepare", "-f", "c.yaml"]).failed(1, "JOURNAL-INVALID", &entry_of("a"));
+        let once = world.node(&["--once"]).output().unwrap();
+        let said = String::from_utf8(once.stderr).unwrap();
+        assert_eq!(once.status.code(), Some(0), "{said}");
+        for name in ["a", "b"] {
+            assert!(
+                said.contains(&format!("claim default/{name}: its entry was made anew")),
+                "{said}"
+            );
+        }
+        for (name, whole) in ["a", "b"].iter().zip(&whole) {
+            let mut anew: Value = serde_json::from_str(&world.read(&entry_of(name))).unwrap();
+            assert_eq!(anew["asked"], "");
+            anew["asked"] = whole["asked"].clone();
+            assert_eq!(anew, *whole);
+        }
+    }
+    assert_eq!(kept(&world).len(), 4);
+    // It is the same claim, for whoever asks for it again.
+    let again = world.json(&["prepare", "-f", "a.yaml"]);
+    assert_eq!((&again["claims"][0]["fresh"], names(&again)), (&false.into(), names(&before)));
     world.json(&["prepare", "-f", "c.yaml"]);
-    for damage in ["{", "{\"version\":2}", ""] {
-        world.write("state/claims/x.json", damage);
-        let refused = world.divvy(&["prepare", "-f", "d.yaml"]);
-        refused.failed(1, "JOURNAL-INVALID", "state/claims/x.json");
+    world.write(&entry_of("c"), "damaged");
+    for name in ["a", "b"] {
+        world.divvy(&["unprepare", name]).ok();
+    }
+    world.divvy(&["unprepare", "c"]).failed(1, "JOURNAL-INVALID", "`divvy-node --once`");
+    assert!(world.node(&["--once"]).status().unwrap().success());
+    world.divvy(&["unprepare", "c"]).ok();
+    fs::remove_dir_all(world.path("state/damaged")).unwrap();
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
+fn what_tells_nothing_is_set_aside_and_stops_nobody() {
+    let world = world();
+    world.json(&["prepare", "-f", "c.yaml"]);
+    for (name, damage) in [("x.json", "{"), ("stray", "")] {
+        world.write(&format!("state/claims/{name}"), damage);
     }
     let once = world.node(&["--once"]).output().unwrap();
     let said = String::from_utf8(once.stderr).unwrap();
-    assert_eq!(once.status.code(), Some(1), "{said}");
-    assert!(said.contains("x.json") && said.contains("claim default/a: in step"), "{said}");
-    world.divvy(&["unprepare", "a"]).ok();
-    fs::remove_file(world.path("state/claims/x.json")).unwrap();
-    assert_eq!(world.left(), Vec::<String>::new());
+    assert_eq!(once.status.code(), Some(0), "{said}");
+    assert!(said.contains("x.json: the journal entry is damaged: EOF"), "{said}");
+    assert!(said.contains("nothing is left of its claim"), "{said}");
+    assert!(said.contains("claim default/a: in step"), "{said}");
+    let mut kept = kept(&world);
+    kept.sort();
+    assert_eq!(kept, ["stray", "x.json"]);
+}
+
+#[test]
+fn an_entry_of_a_newer_divvy_stays_and_stops_what_would_have_its_gpu() {
+    let world = world();
+    world.write("w.yaml", claim("w", WHOLE, ""));
+    world.json(&["prepare", "-f", "c.yaml"]);
+    let path = format!("state/claims/{}.json", entry(&world).unwrap()["uid"].as_str().unwrap());
+    let newer = world.read(&path).replace("\"version\": 1", "\"version\": 2");
+    world.write(&path, &newer);
+    world.json(&["prepare", "-f", "w.yaml"]);
+    world.write("d.yaml", claim("d", SMALL, ""));
+    world.divvy(&["prepare", "-f", "d.yaml"]).failed(1, "JOURNAL-NEWER", "a newer one wrote it");
+    let once = world.node(&["--once"]).output().unwrap();
+    assert_eq!(once.status.code(), Some(1), "{once:?}");
+    world.divvy(&["unprepare", "a"]).failed(1, "JOURNAL-NEWER", "a newer one wrote it");
+    assert_eq!(world.read(&path), newer);
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl World {
             walk(&self.path(dir), &mut found);
         }
         // Lock files stay, and hold nothing.
-        found.retain(|path| !path.ends_with("/lock"));
+        found.retain(|path| !path.contains("/state/locks/"));
         let devices = self.json(&["devices"]);
         for gpu in devices["node"]["gpus"].as_array().unwrap() {
             for partition in gpu["partitions"].as_array().unwrap() {
@@ -141,7 +141,12 @@ impl World {
         for dir in ["cdi", "run", "state"] {
             walk(&self.path(dir), &mut paths);
         }
-        let read = |path: String| (path.clone(), fs::read(path).unwrap());
+        // Lock files come and stay, and hold nothing.
+        paths.retain(|path| !path.contains("/state/locks/"));
+        let read = |path: String| match fs::read_link(&path) {
+            Ok(target) => (path, target.into_os_string().into_encoded_bytes()),
+            Err(_) => (path.clone(), fs::read(path).unwrap()),
+        };
         paths.into_iter().map(read).collect()
     }
 

@@ -14,6 +14,9 @@ use super::{
     dir::{check_name, failed, list},
 };
 
+/// How often a name is tried to be given while others come and go beside it.
+const TRIES: u32 = 100;
+
 impl RunDir {
     /// The record of a claim that was prepared by hand on this host. A claim of the API is never
     /// found: the name only points at a record, and the record decides.
@@ -56,23 +59,42 @@ impl RunDir {
         self.path().join("local").join(namespace)
     }
 
-    /// Makes the claim reachable by its name, in one step.
+    /// Makes the claim reachable by its name. Others may do so at the same time, and take the last
+    /// name of a namespace away.
     pub(super) fn link(&self, claim: &ClaimRecord) -> Result<(), RecordError> {
         let dir = self.local(&claim.namespace);
-        self.make_dir(&self.path().join("local"))?;
-        self.make_dir(&dir)?;
-        let temporary = dir.join(format!(".divvy-{}.tmp", std::process::id()));
-        let link = dir.join(&claim.name);
-        file::remove(&temporary, Durability::Volatile)?;
-        fs::symlink(format!("../../claims/{}.json", claim.uid), &temporary)
-            .and_then(|()| fs::rename(&temporary, &link))
-            .map_err(|errno| failed(&link, "write", errno))?;
-        Ok(())
+        let (target, link) = (format!("../../claims/{}.json", claim.uid), dir.join(&claim.name));
+        let mut tries = 0;
+        loop {
+            self.make_dir(&self.path().join("local"))?;
+            self.make_dir(&dir)?;
+            match fs::symlink(&target, &link) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EXIST)
+                    if link_uid(&link).is_ok_and(|uid| uid.is_some_and(|uid| uid == claim.uid)) =>
+                {
+                    return Ok(());
+                }
+                Err(Errno::EXIST) if tries < TRIES => {
+                    file::remove(&link, Durability::Volatile)?;
+                }
+                Err(Errno::NOENT) if tries < TRIES => {}
+                Err(errno) => return Err(failed(&link, "write", errno)),
+            }
+            tries += 1;
+        }
     }
 
-    /// Takes away each name of the claim, whatever its record says: it may be unreadable.
+    /// Takes the name of a claim away. Where its record does not tell it, all are looked at.
     pub(super) fn unlink(&self, uid: &str) -> Result<(), RecordError> {
-        for namespace in list(&self.path().join("local"))? {
+        let local = self.path().join("local");
+        if let Ok(Some(claim)) = self.claim(uid) {
+            return match claim.origin {
+                Origin::Local => unlink(&self.local(&claim.namespace), &claim.name, uid),
+                Origin::Api => Ok(()),
+            };
+        }
+        for namespace in list(&local)? {
             // Nobody but us writes there; what somebody did must not keep a claim from ending.
             if !fs::lstat(&namespace)
                 .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
@@ -80,15 +102,24 @@ impl RunDir {
                 continue;
             }
             for link in list(&namespace)? {
-                if link_uid(&link).ok().flatten().as_deref() == Some(uid) {
-                    file::remove(&link, Durability::Volatile)?;
+                if let Some(name) = link.file_name().and_then(|name| name.to_str()) {
+                    unlink(&namespace, name, uid)?;
                 }
             }
-            // Fails while it holds other names.
-            let _empty = fs::unlinkat(CWD, &namespace, AtFlags::REMOVEDIR);
         }
         Ok(())
     }
+}
+
+/// Takes a name away if it is this claim's, and the namespace where it was its last.
+fn unlink(namespace: &Path, name: &str, uid: &str) -> Result<(), RecordError> {
+    let link = namespace.join(name);
+    if link_uid(&link).ok().flatten().as_deref() == Some(uid) {
+        file::remove(&link, Durability::Volatile)?;
+        // Fails while it holds other names.
+        let _empty = fs::unlinkat(CWD, namespace, AtFlags::REMOVEDIR);
+    }
+    Ok(())
 }
 
 /// The claim that a name points at; none when there is no such name.

@@ -59,7 +59,7 @@ impl Sim {
         Ok(Self {
             address: format!("sim:{}", file.display()),
             config,
-            store: Store::beside(&file),
+            store: Store::beside(&file)?,
             driver_file: file.with_extension("driver"),
         })
     }
@@ -223,7 +223,7 @@ impl Gpus for Sim {
         if known.is_ok_and(|known| known == text.as_bytes()) {
             // As it should be.
         } else {
-            let durability = Durability::Volatile;
+            let (_held, durability) = (self.store.lock()?, Durability::Volatile);
             divvy_cdi::file::replace(&self.driver_file, text.as_bytes(), 0o644, durability)?;
         }
         let control = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];

@@ -17,6 +17,9 @@ use crate::{
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct State {
+    /// The boot in which it was made. Of another, as with real GPUs, nothing but MIG mode is left.
+    #[serde(default)]
+    boot: String,
     /// Counts the partitions ever made, so that no two have one UUID.
     pub(super) serial: u64,
     pub(super) gpus: BTreeMap<String, Kept>,
@@ -42,6 +45,7 @@ pub(super) struct Kept {
 pub(super) struct Store {
     file: PathBuf,
     lock: PathBuf,
+    boot: String,
 }
 
 const MAX_BYTES: usize = 1 << 20;
@@ -49,21 +53,37 @@ const MAX_BYTES: usize = 1 << 20;
 // === impl Store ===
 
 impl Store {
-    pub(super) fn beside(node_file: &Path) -> Self {
-        Self {
+    pub(super) fn beside(node_file: &Path) -> Result<Self, FileError> {
+        Ok(Self {
             file: node_file.with_extension("state.json"),
             lock: node_file.with_extension("lock"),
-        }
+            boot: divvy_hook::record::boot_id()?,
+        })
     }
 
     /// The state; a node on which nothing was made yet has none.
     pub(super) fn read(&self) -> Result<State, GpuError> {
-        match divvy_cdi::file::read(&self.file, MAX_BYTES, &Trust::of_process()) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|e| GpuError::State { path: self.file.clone(), message: e.to_string() }),
-            Err(FileError::NotFound { .. }) => Ok(State::default()),
-            Err(error) => Err(error.into()),
+        let mut state: State =
+            match divvy_cdi::file::read(&self.file, MAX_BYTES, &Trust::of_process()) {
+                Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| GpuError::State {
+                    path: self.file.clone(),
+                    message: e.to_string(),
+                })?,
+                Err(FileError::NotFound { .. }) => State::default(),
+                Err(error) => return Err(error.into()),
+            };
+        if state.boot != self.boot {
+            state.boot.clone_from(&self.boot);
+            for kept in state.gpus.values_mut() {
+                *kept = Kept { mig: kept.mig, ..Kept::default() };
+            }
         }
+        Ok(state)
+    }
+
+    /// Waits until nobody else writes beside the node's file.
+    pub(super) fn lock(&self) -> Result<Lock, GpuError> {
+        Ok(Lock::wait(&self.lock)?)
     }
 
     /// Changes the state; on an error it stays as it was.
@@ -71,7 +91,7 @@ impl Store {
         &self,
         change: impl FnOnce(&mut State) -> Result<T, GpuError>,
     ) -> Result<T, GpuError> {
-        let _held = Lock::wait(&self.lock)?;
+        let _held = self.lock()?;
         if let Some(folder) = self.file.parent() {
             divvy_cdi::file::sweep(folder);
         }

@@ -1,0 +1,340 @@
+//! Work on the journal is shared: each claim and each GPU has a lock of its own, so that claims on
+//! different GPUs wait for nothing of each other.
+//!
+//! ```text
+//! locks/work             shared by all who prepare or end claims; alone: whoever tidies up
+//! locks/claims/<uid>     whoever prepares, verifies or ends this claim
+//! locks/names            for a moment: whoever gives a claim its name
+//! locks/gpus/<GPU>       whoever changes this GPU, or chooses what to give of it
+//! ```
+//!
+//! They are taken in this order, those of several GPUs by UUID, so nobody waits in a circle.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use divvy_cdi::file::{self, Durability, FileError};
+use divvy_hook::record::Origin;
+
+use super::{
+    Entry, Journal, JournalError, Listed,
+    index::{Index, UNKNOWN},
+};
+use crate::{lock::Lock, plan::Held};
+
+/// Being at work, with others who are.
+#[derive(Debug)]
+pub struct Work<'a> {
+    journal: &'a Journal,
+    index: Index,
+    _shared: Lock,
+}
+
+/// Nobody else is at work.
+#[derive(Debug)]
+pub struct Alone<'a> {
+    journal: &'a Journal,
+    _alone: Lock,
+}
+
+/// A claim in nobody else's hands.
+#[derive(Debug)]
+pub struct Claimed<'a> {
+    work: &'a Work<'a>,
+    uid: String,
+    /// None while it is dropped.
+    lock: Option<Lock>,
+    gpus: BTreeMap<String, Lock>,
+    /// Namespace and name, where the index has it by them.
+    named: Option<(String, String)>,
+    /// The GPUs for which the index has it.
+    indexed: BTreeSet<String>,
+}
+
+// === impl Journal ===
+
+impl Journal {
+    /// Begins to work, in this boot. Waits only for somebody who tidies up.
+    ///
+    /// # Errors
+    /// When the state directory cannot be made or locked, or others can write it, or the journal
+    /// cannot be listed.
+    pub fn work(&self, boot: &str) -> Result<Work<'_>, JournalError> {
+        self.make_dirs()?;
+        let (work, index) = (self.lock_path("work"), Index::of(&self.state_dir, boot));
+        loop {
+            let shared = Lock::share(&work)?;
+            if index.is_there() {
+                return Ok(Work { journal: self, index, _shared: shared });
+            }
+            drop(shared);
+            let _alone = Lock::wait(&work)?;
+            if !index.is_there() {
+                self.make_index(&index)?;
+            }
+        }
+    }
+
+    /// The journal while nobody works on it; none while somebody does.
+    ///
+    /// # Errors
+    /// As [`Self::work`].
+    pub fn alone(&self) -> Result<Option<Alone<'_>>, JournalError> {
+        self.make_dirs()?;
+        let alone = Lock::attempt(&self.lock_path("work"))?;
+        Ok(alone.map(|alone| Alone { journal: self, _alone: alone }))
+    }
+
+    fn make_dirs(&self) -> Result<(), JournalError> {
+        // Whoever can write the one above could put another journal in the place of this one.
+        file::make_dir(&self.state_dir, 0o755, Durability::Durable)?;
+        file::make_dir(&self.dir, 0o700, Durability::Durable)?;
+        for dir in ["", "claims", "gpus"] {
+            file::make_dir(&self.lock_path(dir), 0o700, Durability::Volatile)?;
+        }
+        Ok(())
+    }
+
+    fn lock_path(&self, name: &str) -> PathBuf {
+        self.state_dir.join("locks").join(name)
+    }
+
+    fn make_index(&self, index: &Index) -> Result<(), JournalError> {
+        let listed = self.listing()?;
+        let fill = |index: &Index| {
+            for listed in &listed {
+                let Listed::Claim(uid) = listed else { continue };
+                match self.entry(uid) {
+                    Ok(Some(entry)) => {
+                        for gpu in entry.gpus() {
+                            index.add(&gpu, uid)?;
+                        }
+                        if entry.origin == Origin::Local {
+                            index.name(&entry.namespace, &entry.name, uid)?;
+                        }
+                    }
+                    Ok(None) => {}
+                    // It may hold any of them.
+                    Err(_) => index.add(UNKNOWN, uid)?,
+                }
+            }
+            Ok(())
+        };
+        Ok(index.make(fill)?)
+    }
+}
+
+// === impl Alone ===
+
+impl Alone<'_> {
+    /// Removes what crashes left half written in the journal, here and in these directories, in
+    /// which nobody else writes.
+    pub fn sweep<'p>(&self, dirs: impl IntoIterator<Item = &'p Path>) {
+        file::sweep(&self.journal.dir);
+        dirs.into_iter().for_each(file::sweep);
+    }
+}
+
+// === impl Work ===
+
+impl<'a> Work<'a> {
+    /// Waits until this claim is in nobody else's hands.
+    ///
+    /// # Errors
+    /// When it cannot be locked.
+    pub fn claim(&'a self, uid: &str) -> Result<Claimed<'a>, JournalError> {
+        Ok(self.claimed(uid, Lock::wait(&self.lock_of(uid))?))
+    }
+
+    /// A claim, unless it is in somebody else's hands.
+    ///
+    /// # Errors
+    /// When it cannot be locked.
+    pub fn attempt_claim(&'a self, uid: &str) -> Result<Option<Claimed<'a>>, JournalError> {
+        let lock = Lock::attempt(&self.lock_of(uid))?;
+        Ok(lock.map(|lock| self.claimed(uid, lock)))
+    }
+
+    fn claimed(&'a self, uid: &str, lock: Lock) -> Claimed<'a> {
+        let (uid, lock) = (uid.to_owned(), Some(lock));
+        let (gpus, named, indexed) = Default::default();
+        Claimed { work: self, uid, lock, gpus, named, indexed }
+    }
+
+    fn lock_of(&self, uid: &str) -> PathBuf {
+        self.journal.lock_path("claims").join(uid)
+    }
+}
+
+// === impl Claimed ===
+
+impl Claimed<'_> {
+    /// Its UID.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Its entry, if it has one.
+    ///
+    /// # Errors
+    /// When it cannot be read or is damaged.
+    pub fn entry(&self) -> Result<Option<Entry>, JournalError> {
+        self.work.journal.entry(&self.uid)
+    }
+
+    /// Waits until these GPUs, and no others, are in nobody else's hands.
+    ///
+    /// # Errors
+    /// When one cannot be locked.
+    pub fn lock_gpus(&mut self, gpus: &BTreeSet<String>) -> Result<(), JournalError> {
+        if self.gpus.keys().eq(gpus) {
+            return Ok(());
+        }
+        self.gpus.clear();
+        for gpu in gpus {
+            self.gpus.insert(gpu.clone(), Lock::wait(&self.lock_of(gpu))?);
+        }
+        Ok(())
+    }
+
+    /// [`Self::lock_gpus`] without waiting: false while somebody else has one of them.
+    ///
+    /// # Errors
+    /// When one cannot be locked.
+    pub fn attempt_gpus(&mut self, gpus: &BTreeSet<String>) -> Result<bool, JournalError> {
+        self.gpus.clear();
+        for gpu in gpus {
+            let Some(lock) = Lock::attempt(&self.lock_of(gpu))? else { return Ok(false) };
+            self.gpus.insert(gpu.clone(), lock);
+        }
+        Ok(true)
+    }
+
+    /// What other claims hold of these GPUs; of all, where none are named.
+    ///
+    /// # Errors
+    /// When an entry of one of them cannot be read: what its claim holds is not known.
+    pub fn held_by_others(
+        &self,
+        gpus: Option<&BTreeSet<String>>,
+    ) -> Result<Vec<Held>, JournalError> {
+        let index = &self.work.index;
+        let mut claims = BTreeSet::new();
+        match gpus {
+            None => claims = index.all_claims()?,
+            Some(gpus) => {
+                for gpu in gpus {
+                    claims.append(&mut index.claims(gpu)?);
+                }
+            }
+        }
+        claims.remove(&self.uid);
+        let mut held = Vec::new();
+        for uid in claims {
+            // One that is gone since it was listed holds nothing.
+            held.extend(self.work.journal.entry(&uid)?.iter().flat_map(Entry::held));
+        }
+        Ok(held)
+    }
+
+    /// Gives the claim its name, by which the hook finds it; the UID of another claim that has it.
+    ///
+    /// # Errors
+    /// When the index cannot be read or written.
+    pub fn take_name(
+        &mut self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<String>, JournalError> {
+        let Self { work, uid, .. } = self;
+        let _held = Lock::wait(&work.journal.lock_path("names"))?;
+        if let Some(other) = work.index.named(namespace, name)?.filter(|other| other != uid) {
+            // In somebody's hands, it has a name before it has an entry.
+            let has = match work.attempt_claim(&other)? {
+                None => true,
+                Some(other) => !matches!(other.entry(), Ok(None)),
+            };
+            if has {
+                return Ok(Some(other));
+            }
+        }
+        work.index.name(namespace, name, uid)?;
+        self.named = Some((namespace.to_owned(), name.to_owned()));
+        Ok(None)
+    }
+
+    /// Writes its entry so that it outlives a crash.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was there before stays.
+    pub fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        for gpu in entry.gpus() {
+            if !self.indexed.contains(&gpu) {
+                self.work.index.add(&gpu, &self.uid)?;
+                self.indexed.insert(gpu);
+            }
+        }
+        self.work.journal.write(entry)
+    }
+
+    /// Removes its entry.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        self.discard()?;
+        if entry.origin == Origin::Local {
+            self.named = Some((entry.namespace.clone(), entry.name.clone()));
+        }
+        self.indexed.extend(entry.gpus());
+        Ok(())
+    }
+
+    /// Removes an entry that cannot be read.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn discard(&mut self) -> Result<(), JournalError> {
+        file::remove(&self.work.journal.place(&self.uid), Durability::Durable)?;
+        Ok(())
+    }
+
+    /// Keeps a copy of its damaged entry aside, and says where; the entry stays until another is
+    /// written or it is removed.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    pub fn keep_damaged(&self) -> Result<PathBuf, JournalError> {
+        self.work.journal.keep_damaged(&self.work.journal.place(&self.uid))
+    }
+
+    fn lock_of(&self, gpu: &str) -> PathBuf {
+        self.work.journal.lock_path("gpus").join(gpu)
+    }
+
+    /// What the index and the locks still have of a claim that is no more.
+    fn forget(&mut self) -> Result<(), FileError> {
+        let index = &self.work.index;
+        if let Some((namespace, name)) = &self.named {
+            index.unname(namespace, name, &self.uid)?;
+        }
+        for gpu in self.indexed.iter().map(String::as_str).chain([UNKNOWN]) {
+            index.remove(gpu, &self.uid)?;
+        }
+        if let Some(lock) = self.lock.take() {
+            lock.remove();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        if matches!(self.work.journal.has(&self.uid), Ok(false)) {
+            // The index may say more than there is: whoever reads it looks at the entries.
+            let _stays = self.forget();
+        }
+    }
+}
