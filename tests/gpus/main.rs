@@ -12,12 +12,14 @@
 )]
 
 mod contract;
+mod crash;
 mod fault;
 mod hostile;
 mod mig;
 mod product;
 mod real;
 mod support;
+mod trace;
 
 use std::{
     process::ExitCode,
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let all = [
         contract::tests(),
+        crash::tests(),
         mig::tests(),
         hostile::tests(),
         fault::tests(),

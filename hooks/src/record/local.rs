@@ -116,9 +116,9 @@ fn unlink(namespace: &Path, name: &str, uid: &str) -> Result<(), RecordError> {
     let link = namespace.join(name);
     if link_uid(&link).ok().flatten().as_deref() == Some(uid) {
         file::remove(&link, Durability::Volatile)?;
-        // Fails while it holds other names.
-        let _empty = fs::unlinkat(CWD, namespace, AtFlags::REMOVEDIR);
     }
+    // Fails while it holds other names.
+    let _empty = fs::unlinkat(CWD, namespace, AtFlags::REMOVEDIR);
     Ok(())
 }
 
