@@ -7,26 +7,22 @@
 //! index/, locks/             how many work on it at once
 //! ```
 
+mod entry;
 mod index;
 mod work;
 
 use std::{
-    collections::BTreeSet,
     ffi::OsString,
     io,
     path::{Path, PathBuf},
 };
 
 use divvy_cdi::file::{self, Durability, FileError, Trust};
-use divvy_hook::record::{Consumer, Origin, RunDir};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use crate::{
-    emit,
-    lock::LockError,
-    plan::{Held, Planned, Step},
-};
+use crate::lock::LockError;
 
+pub use entry::{Entry, Stage};
 pub use work::{Alone, Claimed, Work};
 
 /// The journal in a state directory (`/var/lib/divvy`).
@@ -46,56 +42,10 @@ pub enum Listed {
     Stray(PathBuf),
 }
 
-/// What was done for a claim. Says all that undoing it needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Entry {
-    /// [`VERSION`].
-    pub version: u32,
-    /// The claim's UID, also the file's name.
-    pub uid: String,
-    /// The claim's namespace.
-    pub namespace: String,
-    /// The claim's name.
-    pub name: String,
-    /// Who asked for it.
-    pub origin: Origin,
-    /// [`crate::claim::Claim::digest`] of what was asked for.
-    pub asked: String,
-    /// The GPUs it is on: [`crate::gpu::Gpus::address`].
-    pub gpus: String,
-    /// Where its CDI spec is written, absolute.
-    pub cdi_dir: PathBuf,
-    /// Where its record is written, absolute.
-    pub run_dir: PathBuf,
-    /// Who may use it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub consumers: Vec<Consumer>,
-    /// The boot in which its steps were done: no change of the machine outlives it.
-    pub boot: String,
-    /// How far it is.
-    pub stage: Stage,
-    /// Its devices.
-    pub devices: Vec<Planned>,
-    /// The changes of the machine that are made or about to be, in their order.
-    pub steps: Vec<Step>,
-}
-
 /// As much of an entry as every version has.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
-}
-
-/// How far a claim is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Stage {
-    /// Its steps may or may not be done: being prepared, being ended, or left by a crash. Whoever
-    /// finds it with the lock in hand undoes them.
-    Started,
-    /// It is prepared.
-    Done,
 }
 
 /// Why the journal cannot be read or written.
@@ -287,60 +237,6 @@ impl Journal {
 
     fn place(&self, uid: &str) -> PathBuf {
         self.dir.join(format!("{uid}{ENTRY}"))
-    }
-}
-
-// === impl Entry ===
-
-impl Entry {
-    /// `namespace/name`
-    pub fn title(&self) -> String {
-        format!("{}/{}", self.namespace, self.name)
-    }
-
-    /// The file of its CDI spec.
-    pub fn spec_path(&self) -> PathBuf {
-        self.cdi_dir.join(emit::spec_name(&self.uid))
-    }
-
-    /// The directory of its record.
-    pub fn run(&self) -> RunDir {
-        RunDir::new(&self.run_dir)
-    }
-
-    /// The GPUs on which it has something, or is about to.
-    pub fn gpus(&self) -> BTreeSet<String> {
-        let steps = self.steps.iter().map(Step::gpu);
-        self.devices
-            .iter()
-            .map(|device| device.target.gpu())
-            .chain(steps)
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// What the claim holds, so that no other gets it.
-    pub fn held(&self) -> impl Iterator<Item = Held> + '_ {
-        let devices = self.devices.iter().filter(|device| !device.admin);
-        devices.map(|device| Held {
-            claim: self.title(),
-            target: device.target.clone(),
-            share: device.share.clone(),
-            sharing: device.sharing.clone(),
-        })
-    }
-
-    /// The UUID of the partition that a step of this claim made for a device.
-    pub fn partition_of(&self, device: &Planned) -> Option<&str> {
-        let crate::plan::Target::Partition { gpu, placement, .. } = &device.target else {
-            return None;
-        };
-        self.steps.iter().find_map(|step| match step {
-            Step::Partition(made) if made.gpu == *gpu && made.placement == *placement => {
-                made.uuid.as_deref()
-            }
-            Step::Partition(_) | Step::TimeSlice { .. } => None,
-        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! done, spec and record are written, and the journal says that it is done. Whatever fails on the
 //! way, exactly what was done is undone; whatever a crash leaves, the next one to come undoes.
 
+mod error;
 mod mend;
 mod publish;
 mod reconcile;
@@ -17,11 +18,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use divvy_cdi::{
-    file::{self, FileError, Trust},
-    spec::WriteError,
-};
-use divvy_hook::record::{Origin, RecordError, RunDir};
+use divvy_cdi::file::{self, FileError, Trust};
+use divvy_hook::record::{Origin, RunDir};
 
 use crate::{
     allocate::{self, AllocateError},
@@ -31,6 +29,7 @@ use crate::{
     plan::{self, Plan, PlanError, Step},
 };
 
+pub use error::{PrepareError, StepError, Undone};
 pub use reconcile::Reconciled;
 
 /// A node, as far as preparing changes it.
@@ -56,120 +55,6 @@ pub struct Prepared {
     pub entry: Entry,
     /// False when it was prepared before.
     pub fresh: bool,
-}
-
-/// Why a claim is not prepared, or not ended.
-#[derive(Debug, thiserror::Error)]
-pub enum PrepareError {
-    /// The journal.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The GPUs cannot be looked at.
-    #[error(transparent)]
-    Gpu(#[from] GpuError),
-    /// A directory that is to be written to cannot be used.
-    #[error(transparent)]
-    Directory(#[from] FileError),
-    /// No devices could be chosen.
-    #[error(transparent)]
-    Allocate(#[from] AllocateError),
-    /// It cannot be prepared as it is allocated.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// It belongs to pods: what is prepared by hand can be named by every container.
-    #[error(
-        "claim {claim} is reserved for {kind} {name} (status.reservedFor): a pod's claim is prepared \
-         for its pods alone, by the kubelet; leave reservedFor out to prepare one like it by hand"
-    )]
-    Reserved {
-        /// The claim.
-        claim: String,
-        /// The kind of its first consumer.
-        kind: String,
-        /// That one's name.
-        name: String,
-    },
-    /// It is prepared, but as something else.
-    #[error("claim {claim} is prepared already, and {differs}")]
-    Changed {
-        /// The claim.
-        claim: String,
-        /// What is not as it was.
-        differs: &'static str,
-    },
-    /// Another claim has its name.
-    #[error("claim {claim} is prepared already with another UID, {uid}")]
-    NameTaken {
-        /// The claim.
-        claim: String,
-        /// The other's UID.
-        uid: String,
-    },
-    /// A change of the machine failed; what was done before it is undone, but for `left`.
-    #[error("claim {claim}: {doing} failed")]
-    Step {
-        /// The claim.
-        claim: String,
-        /// What failed.
-        doing: String,
-        /// Why.
-        #[source]
-        source: Box<StepError>,
-        /// What could not be undone.
-        left: Vec<Undone>,
-    },
-    /// Its GPUs cannot be reached; all else of it is ended.
-    #[error(
-        "claim {claim}: no container gets it any more, but its GPUs still hold what it was given"
-    )]
-    GpusMissing {
-        /// The claim.
-        claim: String,
-        /// Why.
-        #[source]
-        source: Box<StepError>,
-    },
-    /// Ending it left something.
-    #[error("claim {claim} could not be ended")]
-    Left {
-        /// The claim.
-        claim: String,
-        /// What could not be undone.
-        left: Vec<Undone>,
-    },
-}
-
-/// Why one change failed.
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    /// A GPU.
-    #[error(transparent)]
-    Gpu(#[from] GpuError),
-    /// The claim's spec.
-    #[error(transparent)]
-    Spec(#[from] WriteError),
-    /// The claim's spec cannot be read back, or its directory cannot be made.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The claim's record.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// The journal.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-}
-
-/// A change that could not be undone. Shown on a line of its own, after what it follows from.
-#[derive(Debug, thiserror::Error)]
-#[error("claim {claim}: {doing} failed")]
-pub struct Undone {
-    /// The claim.
-    pub claim: String,
-    /// What was tried.
-    pub doing: String,
-    /// Why it failed.
-    #[source]
-    pub error: StepError,
 }
 
 // === impl Node ===
@@ -381,49 +266,6 @@ fn absolute(dir: &Path) -> Result<PathBuf, FileError> {
         Some(_) => Ok(absolute),
         // Neither the journal nor a record could name it.
         None => Err(failed(io::Error::other("its path is not UTF-8 text"))),
-    }
-}
-
-// === impl PrepareError ===
-
-impl PrepareError {
-    /// What could not be undone.
-    pub fn left(&self) -> &[Undone] {
-        match self {
-            Self::Step { left, .. } | Self::Left { left, .. } => left,
-            _ => &[],
-        }
-    }
-
-    /// Stable, for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Journal(error) => error.code(),
-            Self::Gpu(error) => error.code(),
-            Self::Directory(error) => error.code(),
-            Self::Allocate(error) => error.code(),
-            Self::Plan(error) => error.code(),
-            Self::Reserved { .. } => "CLAIM-UNSUPPORTED",
-            Self::Changed { .. } | Self::NameTaken { .. } => "CLAIM-PREPARED",
-            Self::Step { source, .. } => source.code(),
-            Self::GpusMissing { .. } => "GPUS-MISSING",
-            Self::Left { left, .. } => left.first().map_or("UNPREPARE", |left| left.error.code()),
-        }
-    }
-}
-
-// === impl StepError ===
-
-impl StepError {
-    /// Stable, for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Gpu(error) => error.code(),
-            Self::Spec(WriteError::File(error)) | Self::File(error) => error.code(),
-            Self::Spec(_) => "SPEC-INVALID",
-            Self::Record(error) => error.code(),
-            Self::Journal(error) => error.code(),
-        }
     }
 }
 

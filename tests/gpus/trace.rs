@@ -80,6 +80,7 @@ enum Inside {
 }
 
 /// Runs a program, as its fate is, and watches what it changes below a folder.
+#[expect(clippy::zombie_processes, reason = "it is waited for by its number, as it is watched")]
 pub(crate) fn run(command: &Command, below: &Path, fate: Fate) -> Ended {
     // It waits until it is watched, and only then becomes the program.
     let mut stopped = Command::new("/bin/sh");
@@ -116,11 +117,7 @@ impl Traced<'_> {
                     self.at_call(pid, thread);
                     (thread, None)
                 }
-                WaitStatus::PtraceEvent(thread, signal, _) => {
-                    // A stop of the whole program goes on with it; else it is a thread that begins.
-                    let _ = signal;
-                    (thread, None)
-                }
+                WaitStatus::PtraceEvent(thread, ..) => (thread, None),
                 WaitStatus::Stopped(thread, signal) => (thread, Some(signal)),
                 _ => continue,
             };

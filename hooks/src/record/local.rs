@@ -106,6 +106,7 @@ impl RunDir {
                     unlink(&namespace, name, uid)?;
                 }
             }
+            remove_empty(&namespace);
         }
         Ok(())
     }
@@ -116,10 +117,14 @@ fn unlink(namespace: &Path, name: &str, uid: &str) -> Result<(), RecordError> {
     let link = namespace.join(name);
     if link_uid(&link).ok().flatten().as_deref() == Some(uid) {
         file::remove(&link, Durability::Volatile)?;
+        remove_empty(namespace);
     }
-    // Fails while it holds other names.
-    let _empty = fs::unlinkat(CWD, namespace, AtFlags::REMOVEDIR);
     Ok(())
+}
+
+fn remove_empty(namespace: &Path) {
+    // Fails while it holds other names.
+    let _names = fs::unlinkat(CWD, namespace, AtFlags::REMOVEDIR);
 }
 
 /// The claim that a name points at; none when there is no such name.

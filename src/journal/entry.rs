@@ -1,0 +1,111 @@
+//! An entry is what was done for one claim: all that verifying and ending it needs.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use divvy_hook::record::{Consumer, Origin, RunDir};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    emit,
+    plan::{Held, Planned, Step, Target},
+};
+
+/// What was done for a claim. Says all that undoing it needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Entry {
+    /// [`super::VERSION`].
+    pub version: u32,
+    /// The claim's UID, also the file's name.
+    pub uid: String,
+    /// The claim's namespace.
+    pub namespace: String,
+    /// The claim's name.
+    pub name: String,
+    /// Who asked for it.
+    pub origin: Origin,
+    /// [`crate::claim::Claim::digest`] of what was asked for.
+    pub asked: String,
+    /// The GPUs it is on: [`crate::gpu::Gpus::address`].
+    pub gpus: String,
+    /// Where its CDI spec is written, absolute.
+    pub cdi_dir: PathBuf,
+    /// Where its record is written, absolute.
+    pub run_dir: PathBuf,
+    /// Who may use it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consumers: Vec<Consumer>,
+    /// The boot in which its steps were done: no change of the machine outlives it.
+    pub boot: String,
+    /// How far it is.
+    pub stage: Stage,
+    /// Its devices.
+    pub devices: Vec<Planned>,
+    /// The changes of the machine that are made or about to be, in their order.
+    pub steps: Vec<Step>,
+}
+
+/// How far a claim is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Its steps may or may not be done: being prepared, being ended, or left by a crash. Whoever
+    /// finds it with the lock in hand undoes them.
+    Started,
+    /// It is prepared.
+    Done,
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// `namespace/name`
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// The file of its CDI spec.
+    pub fn spec_path(&self) -> PathBuf {
+        self.cdi_dir.join(emit::spec_name(&self.uid))
+    }
+
+    /// The directory of its record.
+    pub fn run(&self) -> RunDir {
+        RunDir::new(&self.run_dir)
+    }
+
+    /// The GPUs on which it has something, or is about to.
+    pub fn gpus(&self) -> BTreeSet<String> {
+        let steps = self.steps.iter().map(Step::gpu);
+        self.devices
+            .iter()
+            .map(|device| device.target.gpu())
+            .chain(steps)
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// What the claim holds, so that no other gets it.
+    pub fn held(&self) -> impl Iterator<Item = Held> + '_ {
+        let devices = self.devices.iter().filter(|device| !device.admin);
+        devices.map(|device| Held {
+            claim: self.title(),
+            target: device.target.clone(),
+            share: device.share.clone(),
+            sharing: device.sharing.clone(),
+        })
+    }
+
+    /// The UUID of the partition that a step of this claim made for a device.
+    pub fn partition_of(&self, device: &Planned) -> Option<&str> {
+        let Target::Partition { gpu, placement, .. } = &device.target else {
+            return None;
+        };
+        self.steps.iter().find_map(|step| match step {
+            Step::Partition(made) if made.gpu == *gpu && made.placement == *placement => {
+                made.uuid.as_deref()
+            }
+            Step::Partition(_) | Step::TimeSlice { .. } => None,
+        })
+    }
+}
