@@ -90,6 +90,7 @@ impl Node<'_> {
                     device: device.name().to_string(),
                     target,
                     sharing,
+                    share: None,
                     admin,
                 });
                 steps.extend(step.filter(|step| !admin && !steps.contains(step)));
@@ -123,7 +124,8 @@ impl Node<'_> {
         inventory: &'i Inventory,
         spec: &str,
     ) -> Result<Option<(Device<'i>, Option<Step>)>, PrepareError> {
-        let prefix = emit::cdi_name(uid, "");
+        // A share is not known by its name: how much it has is written nowhere else.
+        let prefix = format!("{}={uid}-", record::CLAIM_KIND);
         let name = cdi_name.strip_prefix(&prefix).and_then(|name| name.parse::<DeviceName>().ok());
         let Some(device) = name.and_then(|name| inventory.device(&name)) else { return Ok(None) };
         let tells = |uuid: &str| spec.contains(uuid);
