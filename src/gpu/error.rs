@@ -5,6 +5,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use divvy_cdi::file::FileError;
 
 use super::{Fault, Placement};
+use crate::program::ProgramError;
 
 /// Why the GPUs could not be looked at or changed.
 #[derive(Debug, thiserror::Error)]
@@ -182,23 +183,14 @@ pub enum GpuError {
         /// What nvidia-smi said.
         why: String,
     },
-    /// The driver brought no nvidia-smi.
-    #[error(
-        "time slices are set by nvidia-smi, which is not at {}; --driver-root says where the driver is",
-        Paths(looked_at)
-    )]
-    NoProgram {
-        /// Every place that was looked at.
-        looked_at: Vec<PathBuf>,
-    },
-    /// A program of the driver cannot be run.
-    #[error("{}: cannot be run", path.display())]
-    Program {
-        /// The program.
-        path: PathBuf,
-        /// The system's answer.
-        #[source]
-        source: std::io::Error,
+    /// A program of the driver is missing, or cannot be run.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The backend has no control daemon of MPS.
+    #[error("{address} is a simulated node, which runs no MPS control daemon")]
+    NoMps {
+        /// [`super::Gpus::address`].
+        address: String,
     },
     /// A program of the driver did not end in time.
     #[error("{}: did not end, and was killed; GPU {gpu} may have to be reset", path.display())]
@@ -328,17 +320,17 @@ impl GpuError {
             Self::Occupied { .. } => "OVERLAP",
             Self::NoNode { .. } | Self::NoMajor { .. } => "DEVICE-GONE",
             Self::StaleNode { .. } => "DEVICE-CHANGED",
-            Self::NoDriver { .. } | Self::Library { .. } | Self::NoProgram { .. } => "NO-DRIVER",
+            Self::NoDriver { .. } | Self::Library { .. } => "NO-DRIVER",
+            Self::Program(error) => error.code(),
             Self::MigReset { .. } => "MIG-RESET",
             Self::Nvml { code: IN_USE, .. } | Self::MigBusy { .. } => "GPU-IN-USE",
             Self::DriverSilent { .. }
             | Self::Fault(_)
             | Self::Nvml { .. }
             | Self::HostFile { .. }
-            | Self::Program { .. }
             | Self::ProgramSilent { .. } => "GPU-FAULT",
             Self::HalfMade { source, .. } => source.code(),
-            Self::NoTimeSlice { .. } => "CONFIG-UNSUPPORTED",
+            Self::NoTimeSlice { .. } | Self::NoMps { .. } => "CONFIG-UNSUPPORTED",
             Self::Thread { .. } => "FAILED",
         }
     }

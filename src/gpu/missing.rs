@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::{
     ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, Placement,
 };
+use crate::program::Program;
 
 /// GPUs that cannot be reached.
 #[derive(Debug)]
@@ -58,6 +59,10 @@ impl Gpus for Missing {
     }
 
     fn set_mig(&self, _: &str, _: bool) -> Result<(), GpuError> {
+        self.error()
+    }
+
+    fn mps_control(&self) -> Result<Program, GpuError> {
         self.error()
     }
 

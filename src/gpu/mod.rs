@@ -19,6 +19,8 @@ use std::{fmt, path::Path};
 
 use serde::{Deserialize, Serialize};
 
+use crate::program::Program;
+
 pub use device::{Device, DeviceName};
 pub use error::GpuError;
 pub use inventory::{Driver, Gpu, GpuInstance, Inventory, Mig, Occupant, Partition};
@@ -62,6 +64,9 @@ pub trait Gpus: fmt::Debug + Send + Sync {
     /// Switches a GPU's MIG mode, if that takes effect at once: where it needs a reset, or something
     /// uses the GPU, nothing is changed.
     fn set_mig(&self, gpu: &str, on: bool) -> Result<(), GpuError>;
+
+    /// The driver's control program of MPS, where this backend has one.
+    fn mps_control(&self) -> Result<Program, GpuError>;
 
     /// What a container needs to use this GPU (`partition`: this part of it) alone.
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError>;

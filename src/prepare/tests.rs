@@ -148,6 +148,10 @@ impl Gpus for Faulty {
         self.call(|sim| sim.set_mig(gpu, on))
     }
 
+    fn mps_control(&self) -> Result<crate::program::Program, GpuError> {
+        self.sim.mps_control()
+    }
+
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
         self.call(|sim| sim.device_files(gpu, partition))
     }

@@ -16,6 +16,7 @@ mod crash;
 mod fault;
 mod hostile;
 mod mig;
+mod mps;
 mod product;
 mod real;
 mod support;
@@ -37,6 +38,13 @@ enum Outcome {
 }
 
 fn main() -> ExitCode {
+    // The programs of MPS on a fake host, and what starts them in a process of its own.
+    if let Some(done) = divvy_fake_nvml::mps::act() {
+        return done;
+    }
+    if let Some(done) = mps::starter(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        return done;
+    }
     let arguments = Arguments::from_args();
     let all = [
         contract::tests(),
@@ -45,6 +53,7 @@ fn main() -> ExitCode {
         hostile::tests(),
         fault::tests(),
         product::tests(),
+        mps::tests(),
         real::tests(),
     ];
     let skips = Skips::default();

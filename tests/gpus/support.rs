@@ -45,7 +45,10 @@ pub(crate) fn fake(gpus: &[Gpu]) -> Fake {
 }
 
 pub(crate) fn fake_with(gpus: &[Gpu], deadlines: Deadlines) -> Fake {
-    let folder = folder();
+    fake_in(folder(), gpus, deadlines)
+}
+
+pub(crate) fn fake_in(folder: TempDir, gpus: &[Gpu], deadlines: Deadlines) -> Fake {
     let host = FakeHost::make(folder.path(), gpus).unwrap();
     let nvml = Nvml::open(host.root(), None, deadlines).unwrap();
     Fake { host, nvml, _folder: folder }

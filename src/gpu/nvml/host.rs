@@ -9,7 +9,10 @@ use std::{
 
 use divvy_cdi::file::{self, Trust};
 
-use crate::gpu::{GpuError, PciAddress};
+use crate::{
+    gpu::{GpuError, PciAddress},
+    program::Program,
+};
 
 /// Where everything is.
 #[derive(Debug, Clone)]
@@ -98,16 +101,9 @@ impl Host {
         })
     }
 
-    /// Refuses a program or library that others could have written: it runs with our rights.
-    pub(super) fn trusted(path: &Path) -> Result<(), GpuError> {
-        let stat = rustix::fs::stat(path).map_err(|errno| {
-            let (path, doing) = (path.to_owned(), "read");
-            GpuError::from(file::FileError::Io { path, doing, source: errno.into() })
-        })?;
-        match Trust::of_process().distrust(&stat) {
-            None => Ok(()),
-            Some(why) => Err(file::FileError::Untrusted { path: path.to_owned(), why }.into()),
-        }
+    /// A program of the driver.
+    pub(super) fn program(&self, name: &'static str) -> Result<Program, GpuError> {
+        Ok(Program::find(&self.driver_root, self.library_dir(), name)?)
     }
 
     /// The driver as it is now.

@@ -21,6 +21,7 @@ use super::{
     ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, Partition,
     Placement,
 };
+use crate::program::Program;
 use api::{Caller, Failed};
 use host::Host;
 use read::Desk;
@@ -184,6 +185,10 @@ impl Gpus for Nvml {
         let of = gpu.to_owned();
         let set = move |caller: &Caller, desk: &mut Desk| desk.set_mig(caller, &of, on);
         self.change(gpu, set, |_, _, ()| {})
+    }
+
+    fn mps_control(&self) -> Result<Program, GpuError> {
+        self.host.program("nvidia-cuda-mps-control")
     }
 
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {

@@ -121,7 +121,7 @@ impl Opening {
 impl Session {
     fn begin(host: &Host, stamp: Stamp, now: &Now) -> Result<Self, GpuError> {
         let library = host.library()?;
-        Host::trusted(&library)?;
+        crate::program::trusted(&library)?;
         let caller = Api::open(&library, now).map_err(|error| match error {
             OpenError::Load(source) => GpuError::Library { path: library, source },
             OpenError::Init(failed) => GpuError::nvml("the driver", &failed),

@@ -20,6 +20,7 @@ use super::{
     Addressing, ComputeMode, Driver, Files, Gpu, GpuError, Gpus, Interval, Inventory,
     MadePartition, Mig, MountFile, NodeFile, NvLink, NvLinkPeer, Partition, PciAddress, Placement,
 };
+use crate::program::Program;
 use file::NodeConfig;
 use state::{State, Store};
 
@@ -198,6 +199,10 @@ impl Gpus for Sim {
             }
             Ok(())
         })
+    }
+
+    fn mps_control(&self) -> Result<Program, GpuError> {
+        Err(GpuError::NoMps { address: self.address.clone() })
     }
 
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {

@@ -8,6 +8,7 @@
 //! HOST/.fake-nvml/calls         every call, a line each, if the file is there
 //! HOST/.fake-nvml/timeslice/…   a GPU's time slice: what the fake nvidia-smi sets
 //! HOST/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1, HOST/usr/bin/nvidia-smi
+//! HOST/usr/bin/nvidia-cuda-mps-control, where it was asked for: mps.rs
 //! HOST/proc, HOST/sys, HOST/dev
 //! ```
 //!
@@ -17,6 +18,7 @@ mod abi;
 mod host;
 #[path = "../../../src/gpu/model/mod.rs"]
 pub mod model;
+pub mod mps;
 mod script;
 mod state;
 mod store;

@@ -5,6 +5,9 @@ use std::{io::Write, process::ExitCode};
 use divvy_fake_nvml::FakeHost;
 
 fn main() -> ExitCode {
+    if let Some(done) = divvy_fake_nvml::mps::act() {
+        return done;
+    }
     let mut args = std::env::args().skip(1);
     let Some(root) = args.next() else { return say("usage: fake-gpus DIR MODEL[:mig]…") };
     let models: Vec<String> = args.collect();
@@ -12,7 +15,8 @@ fn main() -> ExitCode {
         Some(model) => (model, true),
         None => (model.as_str(), false),
     });
-    match FakeHost::make(root.as_ref(), &gpus.collect::<Vec<_>>()) {
+    let made = FakeHost::make(root.as_ref(), &gpus.collect::<Vec<_>>());
+    match made.and_then(|host| host.install_mps()) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => say(&error.to_string()),
     }

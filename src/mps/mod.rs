@@ -1,0 +1,249 @@
+//! MPS lets processes run on a GPU at once. A control daemon of NVIDIA's driver (one for each set of
+//! devices that is shared so) takes clients in and starts a server for them, which has the GPU.
+//!
+//! The daemon is a process of the host: started without shell, chroot or container, in a session, a
+//! mount namespace and a cgroup of its own, so that it outlives whoever started it. Who comes later
+//! finds it again by pid, start time and socket, and never signals a pid that was given again.
+//!
+//! A server serves the clients of one user; those of another wait until the last one of it ends. With
+//! [`Setup::multi_user`] all are served at once, and all as root: see docs/mps.md.
+
+mod cgroup;
+mod control;
+mod error;
+mod place;
+mod process;
+mod start;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    gpu::{ComputeMode, GpuError, Gpus},
+    program::Program,
+};
+use cgroup::Cgroups;
+use place::Place;
+use process::Held;
+
+pub use error::{About, MpsError};
+pub use process::Process;
+
+/// Where a container finds the pipes of its daemon: where CUDA looks, and what it is told.
+pub const PIPE_IN_CONTAINER: &str = "/tmp/nvidia-mps";
+
+/// MPS on a host.
+#[derive(Debug, Clone, Copy)]
+pub struct Mps<'a> {
+    /// Its GPUs, and the control program that came with their driver.
+    pub gpus: &'a dyn Gpus,
+    /// Where each daemon has its directories. Below `/run`: a reboot ends the daemons too.
+    pub dir: &'a Path,
+    /// Where the host's cgroups are: `/sys/fs/cgroup`.
+    pub cgroups: &'a Path,
+    /// How long is waited for each thing that a daemon does.
+    pub patience: Duration,
+}
+
+/// How a control daemon is set up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Setup {
+    /// Its name, and that of its directory: letters, digits, dashes.
+    pub name: String,
+    /// UUIDs of its GPUs, or partitions, as its clients number them.
+    pub devices: Vec<String>,
+    /// The part of a device's threads that a client may fill, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_thread_percentage: Option<u8>,
+    /// The device memory that a client may pin, in bytes, by the device's UUID.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pinned_memory: BTreeMap<String, u64>,
+    /// Whether clients of several users share a server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub multi_user: bool,
+}
+
+/// A control daemon that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Running {
+    /// It.
+    #[serde(flatten)]
+    pub process: Process,
+    /// Why it has no cgroup of its own, if so: then it ends with the service that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_cgroup: Option<String>,
+}
+
+/// What a container needs to be a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// Mounted read-only at [`PIPE_IN_CONTAINER`]: what could be put there, root would follow.
+    pub pipe: PathBuf,
+    /// Mounted at `/dev/shm`.
+    pub shm: PathBuf,
+}
+
+// === impl Mps ===
+
+impl Mps<'_> {
+    /// Starts a daemon; whatever has its name is ended first.
+    ///
+    /// # Errors
+    /// Nothing of it is left, as far as [`Mps::stop`] can do that.
+    pub fn start(&self, setup: &Setup) -> Result<Running, MpsError> {
+        let program = self.gpus.mps_control()?;
+        self.stop(setup, None)?;
+        let started = self.bring_up(&program, setup);
+        if started.is_err() {
+            // What it says is said already; what stays is found by who ends the claim.
+            let _left = self.stop(setup, None);
+        }
+        started
+    }
+
+    /// Adopts a daemon that was started before, and starts it again where it has died; true then.
+    /// Its directories stay, as clients have them mounted.
+    ///
+    /// # Errors
+    /// It cannot be started again, or runs and does not answer: then it is left alone, as it may
+    /// have clients.
+    pub fn ensure(&self, setup: &Setup, running: &mut Running) -> Result<bool, MpsError> {
+        let program = self.gpus.mps_control()?;
+        let place = Place::new(self.dir, &setup.name)?;
+        if running.process.open().is_none() {
+            *running = self.bring_up(&program, setup)?;
+            return Ok(true);
+        }
+        self.answers(&program, setup, running.process)?;
+        place.trim_log();
+        running.no_cgroup = self.adopt(setup, running.process);
+        Ok(false)
+    }
+
+    /// Ends a daemon with its servers, and removes its directories. Needs neither the driver nor to
+    /// know its process; one that is gone is no error, and it can be repeated.
+    ///
+    /// # Errors
+    /// Something of it is left.
+    pub fn stop(&self, setup: &Setup, running: Option<Process>) -> Result<(), MpsError> {
+        let place = Place::new(self.dir, &setup.name)?;
+        let known = running.filter(|process| process.open().is_some());
+        let daemon = known.or_else(|| self.listens(&place).and_then(Process::of));
+        if let Some((process, held)) = daemon.and_then(|it| Some((it, it.open()?))) {
+            let told = self.listens(&place) == Some(process.pid)
+                && self.gpus.mps_control().is_ok_and(|program| {
+                    control::ask(&program, &place, control::QUIT, self.patience).is_ok()
+                });
+            if !(told && held.ends(Instant::now() + self.patience.min(GRACE))) {
+                held.kill();
+            }
+            self.gone(setup, process, &held)?;
+        }
+        // Its servers, and one that a crash left before it listened.
+        for process in place.processes() {
+            let Some(held) = process.open() else { continue };
+            held.kill();
+            self.gone(setup, process, &held)?;
+        }
+        let deadline = Instant::now() + self.patience;
+        let removed = Cgroups::at(self.cgroups).remove(&cgroup_of(setup), deadline);
+        removed.map_err(|source| MpsError::Cgroup { about: self.about(setup), source })?;
+        Ok(place.remove()?)
+    }
+
+    /// Lets no process but the server on each of these GPUs: what came in beside it would have its
+    /// turns taken away from all clients.
+    ///
+    /// # Errors
+    /// A GPU cannot be set.
+    pub fn exclude(&self, modes: &BTreeMap<String, ComputeMode>) -> Result<(), MpsError> {
+        for gpu in modes.keys() {
+            self.gpus.set_compute_mode(gpu, ComputeMode::ExclusiveProcess)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the compute modes back as they were.
+    ///
+    /// # Errors
+    /// The first that could not be; the others are.
+    pub fn readmit(&self, modes: &BTreeMap<String, ComputeMode>) -> Result<(), MpsError> {
+        let mut failed = Ok(());
+        for (gpu, before) in modes {
+            match self.gpus.set_compute_mode(gpu, *before) {
+                // A GPU that was taken out took its setting along.
+                Ok(()) | Err(GpuError::NoGpu { .. }) => {}
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        Ok(failed?)
+    }
+
+    /// What a container needs to be a client of this daemon.
+    ///
+    /// # Errors
+    /// No daemon can have that name.
+    pub fn access(&self, setup: &Setup) -> Result<Access, MpsError> {
+        let place = Place::new(self.dir, &setup.name)?;
+        Ok(Access { pipe: place.pipe(), shm: place.shm() })
+    }
+
+    fn gone(&self, setup: &Setup, process: Process, held: &Held) -> Result<(), MpsError> {
+        if held.ends(Instant::now() + self.patience) {
+            return Ok(());
+        }
+        Err(MpsError::Stop { about: self.about(setup), pid: process.pid })
+    }
+
+    fn listens(&self, place: &Place) -> Option<u32> {
+        process::listener(&place.socket()).ok().flatten()
+    }
+
+    /// Refuses a daemon that is not reached, or not as it was set up.
+    fn answers(&self, program: &Program, setup: &Setup, it: Process) -> Result<(), MpsError> {
+        let place = Place::new(self.dir, &setup.name)?;
+        let silent = |why| MpsError::Silent { about: self.about(setup), pid: it.pid, why };
+        match process::listener(&place.socket()) {
+            Ok(Some(pid)) if pid == it.pid => {}
+            Ok(Some(pid)) => return Err(silent(format!("process {pid} listens at its socket"))),
+            Ok(None) => return Err(silent("does not listen at its socket".to_owned())),
+            Err(error) => return Err(silent(format!("its socket cannot be used: {error}"))),
+        }
+        match control::verify(program, &place, setup, self.patience) {
+            Err(control::Failed::Silent(why)) => Err(silent(why)),
+            Err(control::Failed::Setting { setting, answer }) => {
+                Err(MpsError::Setting { about: self.about(setup), setting, answer })
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Puts a daemon into its cgroup; why not, if not.
+    fn adopt(&self, setup: &Setup, process: Process) -> Option<String> {
+        Cgroups::at(self.cgroups).adopt(&cgroup_of(setup), process.pid).err()
+    }
+
+    fn about(&self, setup: &Setup) -> Box<About> {
+        let place = Place::new(self.dir, &setup.name).ok();
+        Box::new(About {
+            daemon: setup.name.clone(),
+            devices: setup.devices.clone(),
+            log: self.dir.join(&setup.name).join("log/control.log"),
+            last_line: place.and_then(|place| place.last_line()),
+        })
+    }
+}
+
+/// How long a daemon that was told to end may take for it.
+const GRACE: Duration = Duration::from_secs(8);
+
+fn cgroup_of(setup: &Setup) -> String {
+    format!("mps-{}", setup.name)
+}
