@@ -22,9 +22,9 @@ use crate::{
     log, shim, verify,
 };
 
-mod cache;
-mod elf;
-mod root;
+pub mod cache;
+pub mod elf;
+pub mod root;
 
 use root::Root;
 

@@ -78,7 +78,10 @@ struct Entry<'a> {
 
 /// Adds the libraries of `folders` to the cache below `root`. Nothing is written when they are there,
 /// or where there is no glibc.
-pub(super) fn update(root: &Root, folders: &[PathBuf]) -> Result<(), ContainerError> {
+///
+/// # Errors
+/// The system refused, and of what.
+pub fn update(root: &Root, folders: &[PathBuf]) -> Result<(), ContainerError> {
     let old = read(root).map_err(|errno| failed(CACHE.as_ref(), errno))?;
     if folders.is_empty() || old.is_none() && !LOADERS.iter().any(|path| root.has(path.as_ref())) {
         return Ok(());
@@ -95,6 +98,18 @@ pub(super) fn update(root: &Root, folders: &[PathBuf]) -> Result<(), ContainerEr
             .map_err(|errno| failed(CACHE.as_ref(), errno))?;
     }
     Ok(())
+}
+
+/// The names of libraries in the cache below `root`, each with the path that it leads to, in the
+/// cache's order. None where there is no cache, or none that the loader would take.
+///
+/// # Errors
+/// The system's answer.
+pub fn libraries(root: &Root) -> Result<Vec<(Vec<u8>, PathBuf)>, Errno> {
+    let cache = read(root)?.and_then(Cache::parse);
+    let library =
+        |entry: Entry<'_>| (entry.name.to_owned(), PathBuf::from(OsStr::from_bytes(entry.path)));
+    Ok(cache.iter().flat_map(Cache::entries).map(library).collect())
 }
 
 #[inline(never)]

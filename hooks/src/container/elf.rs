@@ -1,5 +1,5 @@
 //! A library's name by which programs ask for it: the `DT_SONAME` of an ELF file, as far as the
-//! driver's are: 64 bits, little endian. The file is the container's, so nothing in it is believed.
+//! driver's are: 64 bits, little endian. The file may be a container's, so nothing in it is believed.
 
 use super::root::File;
 
@@ -17,11 +17,11 @@ const DT_SONAME: u64 = 14;
 
 /// A library as the loader's cache has it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Library {
+pub struct Library {
     /// What kind the cache says it is: of glibc 2, and the architecture (glibc's `ldconfig.h`).
-    pub(super) flags: u32,
+    pub flags: u32,
     /// The name that it gives itself.
-    pub(super) name: Option<Vec<u8>>,
+    pub name: Option<Vec<u8>>,
 }
 
 /// Part of a file in memory.
@@ -36,7 +36,7 @@ struct Segment {
 
 impl Library {
     /// The library in `file`; none when it holds none.
-    pub(super) fn read(file: &File) -> Option<Self> {
+    pub fn read(file: &File) -> Option<Self> {
         let head = file.bytes(0, 64).ok()?;
         // Magic, 64 bits, little endian; a shared object.
         if !head.starts_with(b"\x7fELF\x02\x01") || number(&head, 16, 2)? != 3 {

@@ -1,6 +1,7 @@
-//! The root of a container: an open directory, below which the kernel resolves every path.
+//! The root of a container, or of a driver: an open directory, below which the kernel resolves every
+//! path.
 //!
-//! A link of the container, absolute or with `..`, leads to where it would lead inside, and a link of
+//! A link in it, absolute or with `..`, leads to where it would lead inside, and a link of
 //! /proc leads nowhere (`RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`). What was opened is what is
 //! asked and changed, never the same path again. Files are written here and not by
 //! `divvy_cdi::file`, which takes paths.
@@ -25,14 +26,14 @@ const TURNS: usize = 32;
 
 /// An open root.
 #[derive(Debug)]
-pub(super) struct Root(OwnedFd);
+pub struct Root(OwnedFd);
 
 /// A regular file, open to read.
 #[derive(Debug)]
-pub(super) struct File {
+pub struct File {
     fd: OwnedFd,
     /// Its size when it was opened, bytes.
-    pub(super) size: usize,
+    pub size: usize,
 }
 
 // === impl Root ===
@@ -40,10 +41,36 @@ pub(super) struct File {
 impl Root {
     /// Opens the root at `path`, a path of the host. None when that is the host's own root.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, Errno> {
+        let root = Self::any(path)?;
+        let same = id(&fs::fstat(&root.0)?) == id(&fs::stat(c"/")?);
+        Ok((!same).then_some(root))
+    }
+
+    /// Opens the root at `path`, a path of the host, which may be the host's own.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn any(path: &Path) -> Result<Self, Errno> {
         let path = &*c(path.as_os_str())?;
-        let root = fs::openat(CWD, path, PLACE | OFlags::DIRECTORY, Mode::empty())?;
-        let same = id(&fs::fstat(&root)?) == id(&fs::stat(c"/")?);
-        Ok((!same).then_some(Self(root)))
+        fs::openat(CWD, path, PLACE | OFlags::DIRECTORY, Mode::empty()).map(Self)
+    }
+
+    /// Where `path` leads, links followed: an absolute path below the root.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn real(&self, path: &Path) -> Result<PathBuf, Errno> {
+        let below = path_of(&self.at(path, PLACE)?)?;
+        let below = below.strip_prefix(path_of(&self.0)?).map_err(|_| Errno::XDEV)?;
+        Ok(Path::new("/").join(below))
+    }
+
+    /// What stands at `path`, links followed.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn stat(&self, path: &Path) -> Result<Stat, Errno> {
+        fs::fstat(self.at(path, PLACE)?)
     }
 
     /// Opens `path`, without a right to read or write unless `flags` ask for one.
@@ -72,7 +99,10 @@ impl Root {
     }
 
     /// The folder at `path`, open to list.
-    pub(super) fn folder(&self, path: &Path) -> Result<OwnedFd, Errno> {
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn folder(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.at(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)
     }
 
@@ -104,7 +134,10 @@ impl Root {
     }
 
     /// The regular file at `path`; none when nothing is there, or something else.
-    pub(super) fn file(&self, path: &Path) -> Result<Option<File>, Errno> {
+    ///
+    /// # Errors
+    /// The system's answer, where it is another.
+    pub fn file(&self, path: &Path) -> Result<Option<File>, Errno> {
         match self.at(path, PLACE) {
             Ok(place) => File::of(&place),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -224,6 +257,13 @@ impl File {
         bytes.truncate(filled);
         Ok(bytes)
     }
+}
+
+/// The path that the kernel has for an open file.
+fn path_of(fd: &OwnedFd) -> Result<PathBuf, Errno> {
+    let path = &*c(format!("/proc/self/fd/{}", fd.as_raw_fd()).as_ref())?;
+    let name = fs::readlinkat(CWD, path, Vec::new())?;
+    Ok(OsStr::from_bytes(name.as_bytes()).into())
 }
 
 /// A place in the tree: no right to read or write.
