@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! claim ─▶ allocate ─▶ plan ─▶ prepare (gpu, journal) ─▶ emit ─▶ /var/run/cdi, /run/divvy
-//!                                 ▲
-//!                               admin
+//!                                 ▲      ▲
+//!                               admin  driver
 //! ```
 #![deny(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod admin;
 pub mod allocate;
 pub mod claim;
 pub mod daemon;
+pub mod driver;
 pub mod emit;
 pub mod gpu;
 pub mod journal;

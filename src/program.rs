@@ -15,6 +15,8 @@ use divvy_cdi::file::{FileError, Trust};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::driver::{BINARY_DIRS, DriverRoot};
+
 /// One of the programs that come with the driver.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -74,9 +76,6 @@ pub enum ProgramError {
     },
 }
 
-/// Where programs are below a driver root.
-const PLACES: [&str; 4] = ["usr/bin", "bin", "usr/local/bin", "opt/bin"];
-
 /// More than any of them has to say.
 const MAX_BYTES: u64 = 16 << 10;
 
@@ -85,14 +84,16 @@ const MAX_BYTES: u64 = 16 << 10;
 impl Program {
     /// The driver's program of this name: root's, or this user's own.
     pub(crate) fn find(
-        driver_root: &Path,
+        root: &DriverRoot,
         library_dir: &Path,
         name: &'static str,
     ) -> Result<Self, ProgramError> {
-        let places = || PLACES.iter().map(|place| driver_root.join(place).join(name));
-        let Some(path) = places().find(|path| path.is_file()) else {
-            return Err(ProgramError::Missing { name, looked_at: places().collect() });
+        let places = BINARY_DIRS.map(|dir| Path::new("/").join(dir).join(name));
+        let Some(path) = places.iter().find_map(|place| root.file(place)) else {
+            let looked_at = places.iter().map(|place| root.outside(place)).collect();
+            return Err(ProgramError::Missing { name, looked_at });
         };
+        let path = root.outside(&path);
         trusted(&path)?;
         Ok(Self { path, library_dir: library_dir.to_owned() })
     }

@@ -24,7 +24,8 @@ use divvy_hook::record::RunDir;
 
 use crate::{
     claim::wrong_with,
-    gpu::{self, Gpus, Missing},
+    emit,
+    gpu::{self, Gpus, Missing, Roots},
     journal::Journal,
     prepare::Node,
 };
@@ -65,12 +66,15 @@ enum Command {
 /// Options of all commands that some have no use for: taken, so that a line can begin with them
 /// whatever the command is, and not listed.
 const UNUSED: [(&str, &[&str]); 6] = [
-    ("allocate", &["cdi_dir", "run_dir"]),
-    ("migrate", &["gpus", "driver_root", "cdi_dir", "run_dir", "state_dir"]),
-    ("unprepare", &["gpus"]),
-    ("inject", &["output", "gpus", "driver_root", "cdi_dir", "run_dir", "state_dir"]),
-    ("devices", &["run_dir"]),
-    ("lint", &["gpus", "driver_root", "cdi_dir", "run_dir", "state_dir"]),
+    ("allocate", &["hook", "cdi_dir", "run_dir"]),
+    ("migrate", &["gpus", "driver_root", "dev_root", "hook", "cdi_dir", "run_dir", "state_dir"]),
+    ("unprepare", &["gpus", "hook"]),
+    (
+        "inject",
+        &["output", "gpus", "driver_root", "dev_root", "hook", "cdi_dir", "run_dir", "state_dir"],
+    ),
+    ("devices", &["hook", "run_dir"]),
+    ("lint", &["gpus", "driver_root", "dev_root", "hook", "cdi_dir", "run_dir", "state_dir"]),
 ];
 
 /// Where things are, as far as the command line says.
@@ -85,6 +89,13 @@ pub(crate) struct PlacesArgs {
     /// /home/kubernetes/bin/nvidia, whichever has them]
     #[arg(long, global = true, value_name = "DIR")]
     driver_root: Option<PathBuf>,
+    /// Below which DIR the driver's device nodes are, as /dev/nvidia0 [default: /, or else the
+    /// driver's root]
+    #[arg(long, global = true, value_name = "DIR")]
+    dev_root: Option<PathBuf>,
+    /// The hook that CDI specs name, divvy-hook: an absolute path on this machine
+    #[arg(long, global = true, value_name = "FILE", default_value = emit::HOOK)]
+    hook: PathBuf,
     /// Where claims' CDI specs are written [default: /var/run/cdi; without root
     /// $XDG_RUNTIME_DIR/divvy/cdi]
     #[arg(long, global = true, value_name = "DIR")]
@@ -123,7 +134,8 @@ pub(crate) struct Kept {
     pub(crate) journal: Journal,
     run: RunDir,
     cdi_dir: PathBuf,
-    driver_root: Option<PathBuf>,
+    hook: PathBuf,
+    roots: Roots,
 }
 
 /// How an answer is printed.
@@ -283,8 +295,11 @@ impl Places<'_> {
     pub(crate) fn kept(&self) -> Result<Kept, Failure> {
         let all = both(both(self.journal(), self.run_dir()), self.cdi_dir())?;
         let ((journal, run), cdi_dir) = all;
-        let driver_root = self.args.driver_root.clone();
-        Ok(Kept { journal, run, cdi_dir, driver_root })
+        Ok(Kept { journal, run, cdi_dir, hook: self.args.hook.clone(), roots: self.roots() })
+    }
+
+    fn roots(&self) -> Roots {
+        Roots { driver: self.args.driver_root.clone(), dev: self.args.dev_root.clone() }
     }
 
     fn journal(&self) -> Result<Journal, Failure> {
@@ -314,8 +329,9 @@ impl Places<'_> {
     /// The GPUs that were named.
     pub(crate) fn gpus(&self) -> Result<Box<dyn Gpus>, Failure> {
         match &self.args.gpus {
-            Some(address) => gpu::open(address, self.args.driver_root.as_deref())
-                .map_err(|e| Failure::of(e.code(), &e)),
+            Some(address) => {
+                gpu::open(address, &self.roots()).map_err(|e| Failure::of(e.code(), &e))
+            }
             None => Err(Failure::new(
                 "NO-GPUS",
                 "no GPUs named: --gpus nvml for this machine's, or --gpus sim:FILE",
@@ -329,14 +345,14 @@ impl Places<'_> {
 impl Kept {
     /// The GPUs that a claim was prepared on.
     pub(crate) fn gpus(&self, address: &str) -> Box<dyn Gpus> {
-        gpu::open(address, self.driver_root.as_deref())
+        gpu::open(address, &self.roots)
             .unwrap_or_else(|error| Box::new(Missing::new(address, error)))
     }
 
     /// The node with these GPUs, in this boot.
     pub(crate) fn node<'a>(&'a self, gpus: &'a dyn Gpus, boot: &'a str) -> Node<'a> {
-        let Self { journal, run, cdi_dir, .. } = self;
-        Node { gpus, journal, run, cdi_dir, boot }
+        let Self { journal, run, cdi_dir, hook, .. } = self;
+        Node { gpus, journal, run, cdi_dir, hook, boot }
     }
 }
 

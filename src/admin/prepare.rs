@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{
     Answer, Exit, Failure, Places, boot, claim_name, exit::one_line, shown, stdin, table::Table,
+    tell,
 };
 use crate::{
     claim::{ClaimError, MAX_BYTES, Manifests},
@@ -55,6 +56,12 @@ impl Prepare {
                     return Err(left.map(|e| failure(&e)).fold(failure(&error), Failure::and));
                 }
             }
+        }
+        if let Ok(files) = gpus.driver_files()
+            && !files.lacking.is_empty()
+        {
+            let lacking = files.lacking.join(", ");
+            tell(&format!("warning: the driver has no {lacking}: containers go without\n"));
         }
         Ok(answer(&done))
     }

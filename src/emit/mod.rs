@@ -1,7 +1,9 @@
 //! What goes out for a prepared claim: a CDI spec with its devices, and the record by which the
 //! hook finds them.
 
-use std::collections::BTreeMap;
+mod hook;
+
+use std::{collections::BTreeMap, path::Path};
 
 use divvy_cdi::{
     host::NodeKind,
@@ -9,7 +11,14 @@ use divvy_cdi::{
 };
 use divvy_hook::record::{self, CLAIM_KIND, ClaimRecord, Driver, SpecRef};
 
-use crate::{claim::DRIVER, gpu::Files, journal::Entry, plan::Planned};
+use crate::{
+    claim::DRIVER,
+    gpu::{Files, MountFile, MountKind, NodeFile},
+    journal::Entry,
+    plan::Planned,
+};
+
+pub use hook::{HOOK, HookError};
 
 /// The file name of a claim's spec.
 pub fn spec_name(uid: &str) -> String {
@@ -43,9 +52,15 @@ pub struct Part<'a> {
     pub files: Files,
 }
 
-/// The spec of a claim: `common` once, and each device.
-pub fn spec(parts: Vec<Part<'_>>, common: Files) -> Spec {
+/// The spec of a claim: `common` once, and each device. `hook` is the program that edits the file
+/// systems of containers, where there is something to edit.
+///
+/// # Errors
+/// The program is not there, or not to be trusted.
+pub fn spec(parts: Vec<Part<'_>>, mut common: Files, hook: &Path) -> Result<Spec, HookError> {
+    let edit = hook::edit(hook, &mut common)?;
     let mut shared = edits(common);
+    shared.hooks.extend(edit);
     // Keeps NVIDIA's own runtime, where it is the low-level one, from adding every GPU.
     shared.env.push("NVIDIA_VISIBLE_DEVICES=void".to_owned());
     let device = |part: Part<'_>| {
@@ -61,7 +76,7 @@ pub fn spec(parts: Vec<Part<'_>>, common: Files) -> Spec {
         container_edits: shared,
     };
     spec.version = Version::required_by(&spec);
-    spec
+    Ok(spec)
 }
 
 /// The record of a claim whose spec has these bytes.
@@ -91,7 +106,7 @@ pub fn record(entry: &Entry, bytes: &[u8]) -> ClaimRecord {
 }
 
 fn edits(files: Files) -> ContainerEdits {
-    let node = |file: crate::gpu::NodeFile| DeviceNode {
+    let node = |file: NodeFile| DeviceNode {
         host_path: (file.host_path != file.path).then_some(file.host_path),
         path: file.path,
         kind: Some(match file.node.kind {
@@ -103,10 +118,10 @@ fn edits(files: Files) -> ContainerEdits {
         minor: i64::from(file.node.minor),
         ..DeviceNode::default()
     };
-    let mount = |file: crate::gpu::MountFile| Mount {
+    let mount = |file: MountFile| Mount {
         host_path: file.host_path,
         container_path: file.path,
-        options: ["ro", "nosuid", "nodev", "rbind", "rprivate"].map(str::to_owned).to_vec(),
+        options: options(file.kind).iter().map(|&option| option.to_owned()).collect(),
         // runc tells a bind mount by its options; crun may crash on a mount without type.
         kind: Some("bind".to_owned()),
     };
@@ -114,6 +129,14 @@ fn edits(files: Files) -> ContainerEdits {
         device_nodes: files.nodes.into_iter().map(node).collect(),
         mounts: files.mounts.into_iter().map(mount).collect(),
         ..ContainerEdits::default()
+    }
+}
+
+fn options(kind: MountKind) -> &'static [&'static str] {
+    match kind {
+        MountKind::File => &["ro", "nosuid", "nodev", "rbind", "rprivate"],
+        // Nobody connects to a socket that is read-only.
+        MountKind::Socket => &["nosuid", "nodev", "noexec", "rbind", "rprivate"],
     }
 }
 

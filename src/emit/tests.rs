@@ -1,14 +1,15 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use divvy_cdi::{
+    file::Durability,
     host::{Node, NodeKind},
-    spec::{DeviceType, Version, check},
+    spec::{DeviceType, HookName, Spec, Version, check},
 };
 
-use super::{Part, cdi_name, spec};
+use super::{HookError, Part, cdi_name, spec};
 use crate::{
     claim::{Share, Sharing},
-    gpu::{Files, MountFile, NodeFile},
+    gpu::{Files, Link, MountFile, MountKind, NodeFile},
     plan::{Planned, Target},
 };
 
@@ -19,15 +20,23 @@ fn node(path: &str, host_path: &str) -> NodeFile {
 
 #[test]
 fn a_spec_has_its_devices_what_they_share_and_the_lowest_version() {
-    let mount = MountFile { path: "/lib/x".to_owned(), host_path: "/usr/lib/x".to_owned() };
-    let common = Files { nodes: vec![node("/dev/ctl", "/dev/ctl")], mounts: vec![mount] };
+    let mount = MountFile {
+        path: "/lib/x".to_owned(),
+        host_path: "/usr/lib/x".to_owned(),
+        kind: MountKind::File,
+    };
+    let common = Files {
+        nodes: vec![node("/dev/ctl", "/dev/ctl")],
+        mounts: vec![mount],
+        ..Files::default()
+    };
     let part = |device| Part {
         name: format!("uid-{device}"),
         device,
         uuid: "GPU-1",
-        files: Files { nodes: vec![node("/dev/nvidia3", "/dev/nvidia3")], mounts: Vec::new() },
+        files: Files { nodes: vec![node("/dev/nvidia3", "/dev/nvidia3")], ..Files::default() },
     };
-    let made = spec(vec![part("gpu-a"), part("gpu-b")], common);
+    let made = spec(vec![part("gpu-a"), part("gpu-b")], common, "/none".as_ref()).unwrap();
     assert_eq!(check(&made), []);
     assert_eq!(made.version, Version::V0_4_0, "no host path differs, so no 0.5.0 is needed");
     assert_eq!(made.kind, "gpu.divvy.dev/claim");
@@ -37,6 +46,7 @@ fn a_spec_has_its_devices_what_they_share_and_the_lowest_version() {
     assert_eq!((device.kind, device.major, device.minor), (Some(DeviceType::Char), 195, 3));
     assert_eq!(made.container_edits.env, ["NVIDIA_VISIBLE_DEVICES=void"]);
     assert_eq!(made.container_edits.mounts[0].container_path, "/lib/x");
+    assert_eq!(made.container_edits.hooks, [], "nothing is to be linked");
 }
 
 #[test]
@@ -57,10 +67,48 @@ fn shares_of_a_device_have_names_of_their_own() {
 
 #[test]
 fn a_node_from_elsewhere_says_so() {
-    let files = Files { nodes: vec![node("/dev/nvidia0", "/dev/null")], mounts: Vec::new() };
+    let files = Files { nodes: vec![node("/dev/nvidia0", "/dev/null")], ..Files::default() };
     let part = Part { name: "uid-gpu-a".to_owned(), device: "gpu-a", uuid: "GPU-1", files };
-    let made = spec(vec![part], Files::default());
+    let made = spec(vec![part], Files::default(), "/none".as_ref()).unwrap();
     assert_eq!(made.version, Version::V0_5_0);
     let device = &made.devices[0].container_edits.device_nodes[0];
     assert_eq!(device.host_path.as_deref(), Some("/dev/null"));
+}
+
+/// Files with a link, whose containers need the hook.
+fn linked(hook: &Path) -> Result<Spec, HookError> {
+    let link = Link { path: "/lib/libcuda.so".to_owned(), target: "libcuda.so.1".to_owned() };
+    let common = Files { links: vec![link], folders: vec!["/lib".to_owned()], ..Files::default() };
+    spec(Vec::new(), common, hook)
+}
+
+#[test]
+fn one_hook_makes_all_links_and_has_an_environment_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("divvy-hook");
+    divvy_cdi::file::replace(&program, b"", 0o755, Durability::Volatile).unwrap();
+    let made = linked(&program).unwrap();
+    let [hook] = &made.container_edits.hooks[..] else { panic!("{made:?}") };
+    assert_eq!((hook.hook_name, Path::new(&hook.path)), (HookName::CreateContainer, &*program));
+    let args = ["--link", "libcuda.so.1::/lib/libcuda.so", "--folder", "/lib"];
+    assert_eq!(hook.args[..2], ["divvy-hook", "container"]);
+    assert_eq!(hook.args[2..], args);
+    assert_ne!(hook.env, Vec::<String>::new());
+    // The hook understands it.
+    let args: Vec<_> = hook.args[2..].iter().map(Into::into).collect();
+    assert!(divvy_hook::container::Edits::parse(&args).is_ok());
+}
+
+#[test]
+fn a_hook_that_cannot_be_run_or_that_others_may_write_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("divvy-hook");
+    let refused = |path: &Path| linked(path).unwrap_err().code();
+    assert_eq!(refused(&program), "HOOK-MISSING");
+    assert_eq!(refused("divvy-hook".as_ref()), "HOOK-MISSING", "not absolute");
+    for (mode, code) in [(0o644, "HOOK-MISSING"), (0o777, "UNTRUSTED")] {
+        divvy_cdi::file::replace(&program, b"", mode, Durability::Volatile).unwrap();
+        assert_eq!(refused(&program), code);
+    }
+    assert_eq!(refused(folder.path()), "HOOK-MISSING", "a folder");
 }

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use divvy_cdi::file::FileError;
 
 use super::{Fault, Placement};
-use crate::program::ProgramError;
+use crate::{driver::DriverError, program::ProgramError};
 
 /// Why the GPUs could not be looked at or changed.
 #[derive(Debug, thiserror::Error)]
@@ -230,6 +230,9 @@ pub enum GpuError {
         /// What they should be.
         should: (u32, u32),
     },
+    /// The driver's files.
+    #[error(transparent)]
+    Driver(Box<DriverError>),
     /// The system starts no more threads.
     #[error("no thread for a GPU could be started")]
     Thread {
@@ -303,6 +306,12 @@ impl fmt::Display for Advice {
 
 // === impl GpuError ===
 
+impl From<DriverError> for GpuError {
+    fn from(error: DriverError) -> Self {
+        Self::Driver(Box::new(error))
+    }
+}
+
 impl GpuError {
     /// Stable, for programs.
     pub fn code(&self) -> &'static str {
@@ -310,6 +319,7 @@ impl GpuError {
             Self::Backend { .. } => "NO-GPUS",
             Self::NodeFile { .. } | Self::State { .. } => "GPUS-INVALID",
             Self::File(error) => error.code(),
+            Self::Driver(error) => error.code(),
             Self::Missing { source, .. } => source.code(),
             Self::Lock(_) => "STATE-DIR",
             Self::NoGpu { .. }

@@ -15,7 +15,7 @@ mod pci;
 mod property;
 pub mod sim;
 
-use std::{fmt, path::Path};
+use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -107,8 +107,14 @@ pub enum Interval {
 pub struct Files {
     /// Device nodes.
     pub nodes: Vec<NodeFile>,
-    /// Files, mounted read-only.
+    /// Files.
     pub mounts: Vec<MountFile>,
+    /// Links in the container's file system.
+    pub links: Vec<Link>,
+    /// Folders that the container's loader has to find libraries in, the first first.
+    pub folders: Vec<String>,
+    /// What it does without, in words.
+    pub lacking: Vec<String>,
 }
 
 /// A device node of the host and its path in the container.
@@ -129,14 +135,42 @@ pub struct MountFile {
     pub path: String,
     /// On the host.
     pub host_path: String,
+    /// What may be done with it.
+    pub kind: MountKind,
 }
 
-/// The backend that `--gpus` names: `nvml`, `nvml:HOST`, `sim:FILE`. `driver_root` is where the
-/// driver of the first two is, if not where drivers are.
-pub fn open(address: &str, driver_root: Option<&Path>) -> Result<Box<dyn Gpus>, GpuError> {
+/// What a container may do with a mounted file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MountKind {
+    /// Read and run it.
+    File,
+    /// Connect to it.
+    Socket,
+}
+
+/// A link in a container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Link {
+    /// Where it stands.
+    pub path: String,
+    /// Where it leads, from its own folder.
+    pub target: String,
+}
+
+/// Where the files of a driver are, if not where drivers are.
+#[derive(Debug, Clone, Default)]
+pub struct Roots {
+    /// What the driver's own paths are below.
+    pub driver: Option<PathBuf>,
+    /// What `/dev` with the driver's nodes is below.
+    pub dev: Option<PathBuf>,
+}
+
+/// The backend that `--gpus` names: `nvml`, `nvml:HOST`, `sim:FILE`. The roots are of the first two.
+pub fn open(address: &str, roots: &Roots) -> Result<Box<dyn Gpus>, GpuError> {
     let nvml = |host: &str| -> Result<Box<dyn Gpus>, GpuError> {
         let deadlines = nvml::Deadlines::default();
-        Ok(Box::new(nvml::Nvml::open(host.as_ref(), driver_root, deadlines)?))
+        Ok(Box::new(nvml::Nvml::open(host.as_ref(), roots, deadlines)?))
     };
     match address.split_once(':') {
         None if address == "nvml" => nvml("/"),

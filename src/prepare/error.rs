@@ -3,7 +3,9 @@
 use divvy_cdi::{file::FileError, spec::WriteError};
 use divvy_hook::record::RecordError;
 
-use crate::{allocate::AllocateError, gpu::GpuError, journal::JournalError, plan::PlanError};
+use crate::{
+    allocate::AllocateError, emit::HookError, gpu::GpuError, journal::JournalError, plan::PlanError,
+};
 
 /// Why a claim is not prepared, or not ended.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +100,9 @@ pub enum StepError {
     /// The claim's spec cannot be read back, or its directory cannot be made.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The hook of the claim's spec.
+    #[error(transparent)]
+    Hook(#[from] HookError),
     /// The claim's record.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -156,6 +161,7 @@ impl StepError {
             Self::Gpu(error) => error.code(),
             Self::Spec(WriteError::File(error)) | Self::File(error) => error.code(),
             Self::Spec(_) => "SPEC-INVALID",
+            Self::Hook(error) => error.code(),
             Self::Record(error) => error.code(),
             Self::Journal(error) => error.code(),
         }

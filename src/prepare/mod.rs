@@ -44,6 +44,8 @@ pub struct Node<'a> {
     pub run: &'a RunDir,
     /// Where their CDI specs go.
     pub cdi_dir: &'a Path,
+    /// The program that edits containers' file systems.
+    pub hook: &'a Path,
     /// The boot it is in.
     pub boot: &'a str,
 }

@@ -45,7 +45,7 @@ impl Node<'_> {
             let uuid = partition.unwrap_or(gpu);
             parts.push(emit::Part { name, device: &device.device, uuid, files });
         }
-        Ok(emit::spec(parts, self.gpus.driver_files()?))
+        Ok(emit::spec(parts, self.gpus.driver_files()?, self.hook)?)
     }
 }
 

@@ -106,24 +106,27 @@ fn listed(help: &str) -> Vec<&str> {
 
 #[test]
 fn each_command_lists_the_options_that_it_uses_and_no_others() {
-    const PLACES: [&str; 5] = ["--gpus", "--driver-root", "--cdi-dir", "--run-dir", "--state-dir"];
+    const PLACES: [&str; 7] = [
+        "--gpus",
+        "--driver-root",
+        "--dev-root",
+        "--hook",
+        "--cdi-dir",
+        "--run-dir",
+        "--state-dir",
+    ];
+    let but = |unused: &[&str]| -> Vec<&str> {
+        PLACES.into_iter().filter(|place| !unused.contains(place)).collect()
+    };
     let world = World::new();
     for (command, options) in [
         (None, [&["--output"][..], &PLACES].concat()),
         (Some("prepare"), [&["--file", "--name", "--output"][..], &PLACES].concat()),
-        (Some("unprepare"), [&["--file", "--output"][..], &PLACES[1..]].concat()),
+        (Some("unprepare"), [&["--file", "--output"][..], &but(&["--gpus", "--hook"])].concat()),
         (Some("inject"), vec!["--spec-dir", "--device", "--verbose"]),
         (
             Some("devices"),
-            vec![
-                "--spec-dir",
-                "--config",
-                "--output",
-                "--gpus",
-                "--driver-root",
-                "--cdi-dir",
-                "--state-dir",
-            ],
+            [&["--spec-dir", "--config", "--output"][..], &but(&["--hook", "--run-dir"])].concat(),
         ),
         (Some("lint"), vec!["--output"]),
     ] {

@@ -13,7 +13,7 @@ use crate::sandbox::{End, Sandbox, View};
 const BUNDLE: &str = "/tmp/bundle";
 
 /// Makes a root with glibc, a program, and what it needs in a folder where no loader looks by itself.
-const PROVIDE: &str = r#"set -e
+pub const PROVIDE: &str = r#"set -e
 cd "$1" && mkdir -p lib64 opt/driver
 libc=$(readlink -f /usr/lib/*-linux-gnu/libc.so.6)
 mkdir -p "lib/$(basename "${libc%/*}")" && cp "$libc" "lib/$(basename "${libc%/*}")/libc.so.6"

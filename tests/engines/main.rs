@@ -26,6 +26,7 @@ mod crio;
 mod ctr;
 mod device;
 mod direct;
+mod driver;
 mod fixture;
 mod hook;
 mod podman;
@@ -81,6 +82,7 @@ fn tests() -> ExitCode {
     let tests: Vec<Test> = [
         direct::tests(),
         container::tests(),
+        driver::tests(),
         cri::tests(),
         ctr::tests(),
         podman::tests(),

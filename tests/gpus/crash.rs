@@ -62,6 +62,7 @@ impl World {
     fn new() -> Self {
         let world = Self { fake: fake(GPUS) };
         support::write(&world.path("claim.yaml"), CLAIM);
+        support::hook(world.fake.host.root());
         world
     }
 
@@ -73,6 +74,7 @@ impl World {
         let mut command = Command::new(program);
         command.current_dir(self.fake.host.root()).args(args);
         command.arg("--gpus").arg(format!("nvml:{}", self.fake.host.root().display()));
+        command.arg("--hook").arg(self.path("divvy-hook"));
         for place in ["state", "cdi", "run"] {
             command.arg(format!("--{place}-dir")).arg(self.path("divvy").join(place));
         }

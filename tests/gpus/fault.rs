@@ -110,7 +110,11 @@ fn looking() -> Outcome {
         let fake = fake(GPUS);
         create(&fake).unwrap();
         // Another process, which has learned nothing yet.
-        let nvml = divvy::gpu::nvml::Nvml::open(fake.host.root(), None, super::support::SOON);
+        let nvml = divvy::gpu::nvml::Nvml::open(
+            fake.host.root(),
+            &divvy::gpu::Roots::default(),
+            super::support::SOON,
+        );
         Fake { nvml: nvml.unwrap(), ..fake }
     };
     let all = calls(&begin(), |fake| drop(fake.nvml.inventory().unwrap()));

@@ -3,11 +3,12 @@
 
 use std::{
     fs,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use divvy::gpu::{
-    FaultKind, GpuError, Gpus, Interval,
+    FaultKind, GpuError, Gpus, Interval, Roots,
     nvml::{Deadlines, Nvml},
 };
 use divvy_fake_nvml::Rule;
@@ -189,7 +190,7 @@ fn untrusted() -> Outcome {
     };
     everybody(&fake.host.root().join("usr/bin/nvidia-smi"));
     fails(fake.nvml.time_slice(&fake.uuid(2)), "UNTRUSTED", "usr/bin/nvidia-smi");
-    let again = Nvml::open(fake.host.root(), None, SOON).unwrap();
+    let again = Nvml::open(fake.host.root(), &Roots::default(), SOON).unwrap();
     everybody(&fake.host.root().join("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.65.06"));
     fails(again.inventory(), "UNTRUSTED", "libnvidia-ml.so.580.65.06");
     Outcome::Done
@@ -268,7 +269,7 @@ fn come_and_go() -> Outcome {
 
 fn unloadable() -> Outcome {
     let folder = support::folder();
-    let open = || Nvml::open(folder.path(), None, Deadlines::default());
+    let open = || Nvml::open(folder.path(), &Roots::default(), Deadlines::default());
     let error = open().unwrap_err();
     assert_eq!(error.code(), "NO-DRIVER");
     for place in ["usr/lib64", "run/nvidia/driver", "home/kubernetes/bin/nvidia", "sim:FILE"] {
@@ -289,10 +290,11 @@ fn driver_root() -> Outcome {
     let moved = root.join("run/nvidia/driver");
     fs::create_dir_all(&moved).unwrap();
     fs::rename(root.join("usr"), moved.join("usr")).unwrap();
-    let found = Nvml::open(root, None, SOON).unwrap();
+    let found = Nvml::open(root, &Roots::default(), SOON).unwrap();
     assert_eq!(found.inventory().unwrap().gpus.len(), 3);
-    assert!(Nvml::open(root, Some(&root.join("opt")), SOON).is_err());
-    let given = Nvml::open(root, Some(&moved), SOON).unwrap();
+    let below = |driver: PathBuf| Roots { driver: Some(driver), dev: None };
+    assert!(Nvml::open(root, &below(root.join("opt")), SOON).is_err());
+    let given = Nvml::open(root, &below(moved), SOON).unwrap();
     assert_eq!(given.inventory().unwrap().gpus.len(), 3);
     assert_eq!(given.address(), format!("nvml:{}", root.display()));
     Outcome::Done

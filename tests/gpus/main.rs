@@ -13,6 +13,7 @@
 
 mod contract;
 mod crash;
+mod driver;
 mod fault;
 mod hostile;
 mod mig;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let all = [
         contract::tests(),
         crash::tests(),
+        driver::tests(),
         mig::tests(),
         hostile::tests(),
         fault::tests(),

@@ -15,7 +15,7 @@ use divvy::{
     gpu::{ComputeMode, Gpus},
     mps::{Mps, MpsError, Process, Running, Setup},
 };
-use divvy_fake_nvml::mps::Script;
+use divvy_fake_nvml::{Layout, mps::Script};
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
@@ -23,7 +23,7 @@ use nix::{
 
 use super::{
     Outcome, Test, named,
-    support::{Fake, SOON, eventually, fake_in},
+    support::{Fake, SOON, eventually, fake_as},
 };
 
 const GPUS: &[super::support::Gpu] = &[("H100-80GB", false)];
@@ -76,7 +76,7 @@ impl World {
         }
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // Not in /dev/shm, in whose place a daemon has another.
-        let fake = fake_in(tempfile::tempdir().unwrap(), GPUS, SOON);
+        let fake = fake_as(Layout::default(), tempfile::tempdir().unwrap(), GPUS, SOON);
         // Servers of other users find their program there.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(fake.host.root(), open).unwrap();
@@ -264,7 +264,9 @@ pub(crate) fn starter(args: &[String]) -> Option<ExitCode> {
         return None;
     }
     let deadlines = divvy::gpu::nvml::Deadlines::default();
-    let nvml = divvy::gpu::nvml::Nvml::open(Path::new(root), None, deadlines).unwrap();
+    let nvml =
+        divvy::gpu::nvml::Nvml::open(Path::new(root), &divvy::gpu::Roots::default(), deadlines)
+            .unwrap();
     let setup: Setup = serde_json::from_str(setup).unwrap();
     let dir = Path::new(root).join("run/mps");
     let mps = Mps { gpus: &nvml, dir: &dir, cgroups: Path::new(CGROUPS), patience: PATIENCE };

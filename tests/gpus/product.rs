@@ -41,6 +41,7 @@ pub(crate) fn tests() -> Vec<Test> {
         "product",
         &[
             ("claims are prepared and ended, and nothing is left", there_and_back),
+            ("what graphics lack is a warning", driver_files),
             ("what is left of a lost partition is replaced", half_lost),
             ("claims are brought back after a reload of the driver", reload),
         ],
@@ -55,13 +56,18 @@ struct World {
 impl World {
     /// With the claims prepared; or why that cannot be done here.
     fn prepared() -> Result<Self, String> {
-        let world = Self { fake: fake(GPUS) };
+        Self::prepared_on(Self { fake: fake(GPUS) }).map(|(world, _)| world)
+    }
+
+    /// With the claims prepared on this host, and what was said.
+    fn prepared_on(world: Self) -> Result<(Self, String), String> {
         if let Some(why) = support::no_nodes(&world.fake) {
             return Err(why);
         }
         support::write(&world.path("claims.yaml"), CLAIMS);
-        world.run(env!("CARGO_BIN_EXE_divvy"), &["prepare", "-f", "claims.yaml"], true);
-        Ok(world)
+        support::hook(world.fake.host.root());
+        let said = world.run(env!("CARGO_BIN_EXE_divvy"), &["prepare", "-f", "claims.yaml"], true);
+        Ok((world, said))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -75,6 +81,7 @@ impl World {
         command.current_dir(self.fake.host.root()).args(args);
         if gpus {
             command.arg("--gpus").arg(format!("nvml:{}", self.fake.host.root().display()));
+            command.arg("--hook").arg(self.path("divvy-hook"));
         }
         for place in ["--state-dir", "--cdi-dir", "--run-dir"] {
             command.arg(place).arg(self.path("divvy").join(place.trim_start_matches('-')));
@@ -123,8 +130,33 @@ fn there_and_back() -> Outcome {
     {
         assert!(specs.contains(&format!("\"path\":\"{node}\"")), "{node}: {specs}");
     }
+    let root = world.fake.host.root().display().to_string();
+    for text in [
+        &format!("\"hostPath\":\"{root}/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06\""),
+        "\"containerPath\":\"/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06\"",
+        &format!("\"hookName\":\"createContainer\",\"path\":\"{root}/divvy-hook\""),
+        "\"--link\",\"libcuda.so.1::/usr/lib/x86_64-linux-gnu/libcuda.so\"",
+        "\"--folder\",\"/usr/lib/x86_64-linux-gnu\"],\"env\":[\"DIVVY_HOOK=container\"]",
+        "NVIDIA_VISIBLE_DEVICES=void",
+    ] {
+        assert!(specs.contains(text), "{text}: {specs}");
+    }
+    assert!(!specs.contains("mps/"), "no socket of MPS where nobody shares by it: {specs}");
     world.end();
     Outcome::Done
+}
+
+fn driver_files() -> Outcome {
+    let world = World { fake: fake(GPUS) };
+    fs::remove_dir_all(world.path("usr/share/vulkan")).unwrap();
+    match World::prepared_on(world) {
+        Err(why) => Outcome::Skipped(why),
+        Ok((world, said)) => {
+            assert_eq!(said.matches("warning: the driver has no Vulkan").count(), 1, "{said}");
+            world.end();
+            Outcome::Done
+        }
+    }
 }
 
 fn half_lost() -> Outcome {

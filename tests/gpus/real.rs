@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use divvy::gpu::{
-    Gpus, Mig,
+    Gpus, Mig, Roots,
     nvml::{Deadlines, Nvml},
 };
 
@@ -14,7 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 fn reads() -> Outcome {
-    let nvml = match Nvml::open(Path::new("/"), None, Deadlines::default()) {
+    let nvml = match Nvml::open(Path::new("/"), &Roots::default(), Deadlines::default()) {
         Ok(nvml) => nvml,
         Err(error) => return Outcome::Skipped(error.to_string()),
     };

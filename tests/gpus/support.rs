@@ -2,16 +2,17 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use divvy::gpu::{
-    GpuError, Gpus, Inventory, MadePartition, Partition, Placement,
+    GpuError, Gpus, Inventory, MadePartition, Partition, Placement, Roots,
     nvml::{Deadlines, Nvml},
     sim::Sim,
 };
-use divvy_fake_nvml::FakeHost;
+use divvy_cdi::file::Durability;
+use divvy_fake_nvml::{FakeHost, Layout};
 use tempfile::TempDir;
 
 /// GPUs by model, and whether they are in MIG mode.
@@ -45,12 +46,12 @@ pub(crate) fn fake(gpus: &[Gpu]) -> Fake {
 }
 
 pub(crate) fn fake_with(gpus: &[Gpu], deadlines: Deadlines) -> Fake {
-    fake_in(folder(), gpus, deadlines)
+    fake_as(Layout::default(), folder(), gpus, deadlines)
 }
 
-pub(crate) fn fake_in(folder: TempDir, gpus: &[Gpu], deadlines: Deadlines) -> Fake {
-    let host = FakeHost::make(folder.path(), gpus).unwrap();
-    let nvml = Nvml::open(host.root(), None, deadlines).unwrap();
+pub(crate) fn fake_as(layout: Layout, folder: TempDir, gpus: &[Gpu], deadlines: Deadlines) -> Fake {
+    let host = FakeHost::make_as(layout, folder.path(), gpus).unwrap();
+    let nvml = Nvml::open(host.root(), &Roots::default(), deadlines).unwrap();
     Fake { host, nvml, _folder: folder }
 }
 
@@ -79,6 +80,13 @@ impl Fake {
 #[expect(clippy::disallowed_methods, reason = "a test's own input")]
 pub(crate) fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
+}
+
+/// Stands in for divvy-hook, which a spec names, in a folder.
+pub(crate) fn hook(folder: &Path) -> PathBuf {
+    let path = folder.join("divvy-hook");
+    divvy_cdi::file::replace(&path, b"", 0o755, Durability::Volatile).unwrap();
+    path
 }
 
 /// A simulated node with these GPUs.

@@ -2,7 +2,7 @@
 //! root below which the driver's files are.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -10,7 +10,8 @@ use std::{
 use divvy_cdi::file::{self, Trust};
 
 use crate::{
-    gpu::{GpuError, PciAddress},
+    driver::{DriverRoot, LIBRARY_DIRS},
+    gpu::{GpuError, PciAddress, Roots},
     program::Program,
 };
 
@@ -20,8 +21,10 @@ pub(super) struct Host {
     root: PathBuf,
     /// What the driver's own paths begin with.
     driver_root: PathBuf,
-    /// libnvidia-ml.so.1 in it.
+    /// libnvidia-ml.so.1 below that.
     library: PathBuf,
+    /// What `/dev` with the driver's nodes is below, if that was said.
+    dev_root: Option<PathBuf>,
 }
 
 /// The driver as it is loaded and installed now: when this changes, a session is of the past.
@@ -38,40 +41,27 @@ pub(super) struct Stamp {
 /// Where a driver may be rooted: on the host itself, NVIDIA's driver container, GKE.
 const DRIVER_ROOTS: [&str; 3] = ["", "run/nvidia/driver", "home/kubernetes/bin/nvidia"];
 
-/// Where distributions put the library: Debian, RHEL, others, GKE, NixOS.
-const LIBRARY_DIRS: [&str; 10] = [
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "usr/lib",
-    "usr/lib/x86_64-linux-gnu/nvidia/current",
-    "usr/lib/aarch64-linux-gnu/nvidia/current",
-    "usr/local/nvidia/lib64",
-    "lib64",
-    "lib",
-    "run/opengl-driver/lib",
-];
-
 const LIBRARY: &str = "libnvidia-ml.so.1";
 const MAX_BYTES: usize = 64 << 10;
 
 // === impl Host ===
 
 impl Host {
-    /// The host at `root`, with the driver in `driver_root` or where drivers are.
+    /// The host at `root`, with the driver in the roots given or where drivers are.
     ///
     /// # Errors
     /// None is there; says every place that was looked at.
-    pub(super) fn find(root: &Path, driver_root: Option<&Path>) -> Result<Self, GpuError> {
-        let roots: Vec<PathBuf> = match driver_root {
-            Some(given) => vec![given.to_owned()],
+    pub(super) fn find(root: &Path, given: &Roots) -> Result<Self, GpuError> {
+        let roots: Vec<PathBuf> = match &given.driver {
+            Some(given) => vec![given.clone()],
             None => DRIVER_ROOTS.iter().map(|below| root.join(below)).collect(),
         };
         for driver_root in &roots {
-            let places = LIBRARY_DIRS.iter().map(|folder| driver_root.join(folder).join(LIBRARY));
-            if let Some(library) = places.into_iter().find(|library| library.is_file()) {
-                let driver_root = driver_root.clone();
-                return Ok(Self { root: root.to_owned(), driver_root, library });
+            let Ok(open) = DriverRoot::open(driver_root) else { continue };
+            let mut places = LIBRARY_DIRS.iter().map(|dir| Path::new("/").join(dir).join(LIBRARY));
+            if let Some(library) = places.find(|library| open.file(library).is_some()) {
+                let (root, driver_root) = (root.to_owned(), open.path().to_owned());
+                return Ok(Self { root, driver_root, library, dev_root: given.dev.clone() });
             }
         }
         Err(GpuError::NoDriver { roots, folders: &LIBRARY_DIRS })
@@ -82,28 +72,44 @@ impl Host {
         self.root.join(below)
     }
 
-    /// What the driver's own paths begin with.
-    pub(super) fn driver_root(&self) -> &Path {
-        &self.driver_root
+    /// What the machine's own paths begin with.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
-    /// Where its libraries are.
-    pub(super) fn library_dir(&self) -> &Path {
-        self.library.parent().unwrap_or(&self.driver_root)
+    /// The driver root, open, and where the library really is below it.
+    pub(super) fn driver(&self) -> Result<(DriverRoot, PathBuf), GpuError> {
+        let unreadable = |source| {
+            let path =
+                self.driver_root.join(self.library.strip_prefix("/").unwrap_or(&self.library));
+            GpuError::from(file::FileError::Io { path, doing: "read", source })
+        };
+        let root = DriverRoot::open(&self.driver_root).map_err(unreadable)?;
+        let gone = || unreadable(io::Error::from(io::ErrorKind::NotFound));
+        let library = root.file(&self.library).ok_or_else(gone)?;
+        Ok((root, library))
     }
 
     /// The library by its real name, which differs from version to version: the loader takes a file
     /// that it has open already for the same when it has the same name.
     pub(super) fn library(&self) -> Result<PathBuf, GpuError> {
-        fs::canonicalize(&self.library).map_err(|source| {
-            let path = self.library.clone();
-            file::FileError::Io { path, doing: "read", source }.into()
-        })
+        self.driver().map(|(root, library)| root.outside(&library))
     }
 
     /// A program of the driver.
     pub(super) fn program(&self, name: &'static str) -> Result<Program, GpuError> {
-        Ok(Program::find(&self.driver_root, self.library_dir(), name)?)
+        let (root, library) = self.driver()?;
+        let library = root.outside(&library);
+        Ok(Program::find(&root, library.parent().unwrap_or(root.path()), name)?)
+    }
+
+    /// Where a device node may be: `nvidiactl`.
+    pub(super) fn nodes(&self, name: &str) -> Vec<PathBuf> {
+        let roots = match &self.dev_root {
+            Some(dev_root) => vec![dev_root],
+            None => vec![&self.root, &self.driver_root],
+        };
+        roots.into_iter().map(|root| root.join("dev").join(name)).collect()
     }
 
     /// The driver as it is now.

@@ -19,9 +19,12 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use super::{
     ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, Partition,
-    Placement,
+    Placement, Roots,
 };
-use crate::program::Program;
+use crate::{
+    driver::{Installed, LastDriver},
+    program::Program,
+};
 use api::{Caller, Failed};
 use host::Host;
 use read::Desk;
@@ -34,6 +37,7 @@ pub struct Nvml {
     host: Host,
     deadlines: Deadlines,
     sessions: Sessions,
+    driver: LastDriver,
 }
 
 /// How long is waited for NVML.
@@ -61,21 +65,18 @@ impl Default for Deadlines {
 
 impl Nvml {
     /// The GPUs of the host at `root` (`/`, or a folder that stands for it), whose driver is in
-    /// `driver_root`, or where drivers are. Nothing is loaded yet.
+    /// `roots`, or where drivers are. Nothing is loaded yet.
     ///
     /// # Errors
     /// There is no driver.
-    pub fn open(
-        root: &Path,
-        driver_root: Option<&Path>,
-        deadlines: Deadlines,
-    ) -> Result<Self, GpuError> {
-        let host = Host::find(root, driver_root)?;
+    pub fn open(root: &Path, roots: &Roots, deadlines: Deadlines) -> Result<Self, GpuError> {
+        let host = Host::find(root, roots)?;
         let address = match root.to_str() {
             Some("/") => "nvml".to_owned(),
             _ => format!("nvml:{}", root.display()),
         };
-        Ok(Self { address, host, deadlines, sessions: Sessions::default() })
+        let (sessions, driver) = Default::default();
+        Ok(Self { address, host, deadlines, sessions, driver })
     }
 
     /// The session of the driver as it is now.
@@ -206,7 +207,16 @@ impl Gpus for Nvml {
     }
 
     fn driver_files(&self) -> Result<Files, GpuError> {
-        node::control(&self.host)
+        let mut files = node::control(&self.host)?;
+        let version = self.session()?.driver.version.clone();
+        let (root, library) = self.host.driver()?;
+        let (root, library, version) = (&root, library.as_path(), version.as_str());
+        let driver = Installed { root, host: self.host.root(), version, library };
+        let found = self.driver.files(driver)?;
+        files.mounts = found.mounts().cloned().collect();
+        (files.links, files.folders) = (found.links, found.folders);
+        files.lacking = found.lacking.into_iter().map(str::to_owned).collect();
+        Ok(files)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A node is a device node of the host, found by what the driver says of it, and trusted only when
 //! its numbers are those that the kernel gave to the driver.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use divvy_cdi::host::{Host as _, Node, NodeKind, ThisHost};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -45,7 +45,7 @@ pub(super) fn of_device(
             nodes.push(capability_node(host, &below)?);
         }
     }
-    Ok(Files { nodes, mounts: Vec::new() })
+    Ok(Files { nodes, ..Files::default() })
 }
 
 /// The nodes that every container needs.
@@ -58,7 +58,7 @@ pub(super) fn control(host: &Host) -> Result<Files, GpuError> {
             Err(error) => return Err(error),
         }
     }
-    Ok(Files { nodes, mounts: Vec::new() })
+    Ok(Files { nodes, ..Files::default() })
 }
 
 /// The node of a capability. The driver does not make them: whoever needs one does, as
@@ -69,8 +69,9 @@ fn capability_node(host: &Host, below: &str) -> Result<NodeFile, GpuError> {
     let name = format!("nvidia-caps/nvidia-cap{minor}");
     match node(host, &name, (major, Some(minor))) {
         Err(GpuError::NoNode { .. }) => {
-            let path = host.path("dev").join(&name);
-            make(&path, (major, minor), mode)?;
+            if let Some(path) = host.nodes(&name).first() {
+                make(path, (major, minor), mode)?;
+            }
             node(host, &name, (major, Some(minor)))
         }
         other => other,
@@ -110,7 +111,7 @@ fn major(host: &Host, known_as: &[&str]) -> Result<u32, GpuError> {
 
 /// The node of this name, below the host's `/dev` or the driver container's own.
 fn node(host: &Host, name: &str, numbers: (u32, Option<u32>)) -> Result<NodeFile, GpuError> {
-    let places = [host.path("dev").join(name), host.driver_root().join("dev").join(name)];
+    let places = host.nodes(name);
     let mut refused = None;
     for place in &places {
         match ThisHost.node(place) {
@@ -119,7 +120,7 @@ fn node(host: &Host, name: &str, numbers: (u32, Option<u32>)) -> Result<NodeFile
             Err(error) => refused = Some(error),
         }
     }
-    let [path, _] = places;
+    let path = places.into_iter().next().unwrap_or_default();
     Err(GpuError::NoNode { path, source: refused })
 }
 
@@ -144,8 +145,8 @@ fn checked(
     Ok(NodeFile { path: format!("/dev/{name}"), host_path, node })
 }
 
-fn make(path: &PathBuf, (major, minor): (u32, u32), mode: u32) -> Result<(), GpuError> {
-    let refused = |source| GpuError::NoNode { path: path.clone(), source: Some(source) };
+fn make(path: &Path, (major, minor): (u32, u32), mode: u32) -> Result<(), GpuError> {
+    let refused = |source| GpuError::NoNode { path: path.to_owned(), source: Some(source) };
     if let Some(folder) = path.parent() {
         let durability = divvy_cdi::file::Durability::Volatile;
         divvy_cdi::file::make_dir(folder, 0o755, durability)?;

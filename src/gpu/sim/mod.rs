@@ -18,7 +18,8 @@ use divvy_cdi::{
 
 use super::{
     Addressing, ComputeMode, Driver, Files, Gpu, GpuError, Gpus, Interval, Inventory,
-    MadePartition, Mig, MountFile, NodeFile, NvLink, NvLinkPeer, Partition, PciAddress, Placement,
+    MadePartition, Mig, MountFile, MountKind, NodeFile, NvLink, NvLinkPeer, Partition, PciAddress,
+    Placement,
 };
 use crate::program::Program;
 use file::NodeConfig;
@@ -219,7 +220,7 @@ impl Gpus for Sim {
                 nodes.push(self.node(format!("/dev/nvidia-caps/nvidia-cap{cap}"), cap)?);
             }
         }
-        Ok(Files { nodes, mounts: Vec::new() })
+        Ok(Files { nodes, ..Files::default() })
     }
 
     fn driver_files(&self) -> Result<Files, GpuError> {
@@ -240,8 +241,9 @@ impl Gpus for Sim {
         let mounts = vec![MountFile {
             path: DRIVER_FILE.to_owned(),
             host_path: self.driver_file.display().to_string(),
+            kind: MountKind::File,
         }];
-        Ok(Files { nodes: nodes.collect::<Result<_, _>>()?, mounts })
+        Ok(Files { nodes: nodes.collect::<Result<_, _>>()?, mounts, ..Files::default() })
     }
 }
 

@@ -1,16 +1,16 @@
 //! A fake host is a folder that stands for `/` of a machine with NVIDIA's driver on it.
 
 use std::{
-    env, fs, io,
-    os::unix::fs::{PermissionsExt, symlink},
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use crate::{
+    layout::Layout,
     model::Model,
     script::Rule,
     state::{Event, Gpu, State},
-    store::{self, keep, lock, replace},
+    store::{self, lock, replace},
     tree,
 };
 
@@ -20,30 +20,35 @@ pub struct FakeHost {
     root: PathBuf,
 }
 
-/// Where a Debian has the driver's library.
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-
 /// The folder of a fake host that no real one has.
 pub(crate) const CONTROL: &str = ".fake-nvml";
 
 /// PCI buses of the GPUs in an HGX board.
 const BUSES: [u8; 8] = [0x1b, 0x43, 0x52, 0x61, 0x9d, 0xc3, 0xd1, 0xdf];
 
-const SMI: &str = include_str!("nvidia-smi.sh");
-
 // === impl FakeHost ===
 
 impl FakeHost {
-    /// Makes a host with GPUs of these models, by key; MIG mode is on where `true` stands.
+    /// Makes a host with GPUs of these models, by key; MIG mode is on where `true` stands. Its driver
+    /// is laid out as Ubuntu does.
     ///
     /// # Errors
     /// A model is not known, the library was not built, or the folder cannot be written.
     pub fn make(root: &Path, gpus: &[(&str, bool)]) -> io::Result<Self> {
+        Self::make_as(Layout::default(), root, gpus)
+    }
+
+    /// [`FakeHost::make`], with the driver laid out in this way.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn make_as(layout: Layout, root: &Path, gpus: &[(&str, bool)]) -> io::Result<Self> {
         let host = Self { root: std::path::absolute(root)? };
         fs::create_dir_all(host.control().join("timeslice"))?;
         let gpus = (0u32..).zip(gpus).map(|(index, (model, mig))| gpu(index, model, *mig));
         let state = State {
             driver: "580.65.06".to_owned(),
+            layout,
             cuda: 13_000,
             loaded: true,
             generation: 1,
@@ -53,10 +58,7 @@ impl FakeHost {
             events: Vec::new(),
         };
         store::write(&host.control().join("state.json"), &state)?;
-        host.install(&state.driver)?;
-        let smi = host.root.join("usr/bin/nvidia-smi");
-        keep(&smi, SMI)?;
-        fs::set_permissions(&smi, fs::Permissions::from_mode(0o755))?;
+        layout.install(&host.root, &state.driver)?;
         tree::time_slices(&host.control(), &state)?;
         tree::follow(&host.root, &state)?;
         Ok(host)
@@ -99,8 +101,9 @@ impl FakeHost {
             state.generation += 1;
             version.clone_into(&mut state.driver);
         })?;
-        tree::time_slices(&self.control(), &self.state()?)?;
-        self.install(version)
+        let state = self.state()?;
+        tree::time_slices(&self.control(), &state)?;
+        state.layout.install(&self.root, version)
     }
 
     /// Tells event sets of an XID.
@@ -139,39 +142,6 @@ impl FakeHost {
     pub fn refuse_time_slices(&self, gpu: &str) -> io::Result<()> {
         replace(&self.control().join("timeslice").join(gpu), b"unsupported\n")
     }
-
-    /// A copy of the library for each host: by its path it finds the host, and one that is opened
-    /// twice by the same file would be the same.
-    fn install(&self, version: &str) -> io::Result<()> {
-        let libraries = self.root.join(LIBRARIES);
-        fs::create_dir_all(&libraries)?;
-        let name = format!("libnvidia-ml.so.{version}");
-        let new = libraries.join(format!(".{name}"));
-        fs::copy(built()?, &new)?;
-        // By no name that another had before: the loader knows what it has loaded by its name.
-        fs::rename(new, libraries.join(&name))?;
-        let link = libraries.join("libnvidia-ml.so.1");
-        match fs::remove_file(&link) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => symlink(name, link),
-        }
-    }
-}
-
-/// The library as cargo built it, beside this program or in the folder of its dependencies.
-fn built() -> io::Result<PathBuf> {
-    let program = env::current_exe()?;
-    let folders = program.ancestors().skip(1).take(2);
-    let mut places = folders.flat_map(|folder| [folder.to_owned(), folder.join("deps")]);
-    let name = "libdivvy_fake_nvml.so";
-    places.find_map(|folder| Some(folder.join(name)).filter(|path| path.exists())).ok_or_else(
-        || {
-            io::Error::other(format!(
-                "{name} is not beside {}: build the workspace",
-                program.display()
-            ))
-        },
-    )
 }
 
 fn gpu(index: u32, model: &str, mig: bool) -> io::Result<Gpu> {

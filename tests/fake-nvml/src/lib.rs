@@ -7,7 +7,7 @@
 //! HOST/.fake-nvml/script.json   which calls are slow, hang or fail, and how often (Rule)
 //! HOST/.fake-nvml/calls         every call, a line each, if the file is there
 //! HOST/.fake-nvml/timeslice/…   a GPU's time slice: what the fake nvidia-smi sets
-//! HOST/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1, HOST/usr/bin/nvidia-smi
+//! HOST/usr/lib/…, HOST/usr/bin/nvidia-smi      the driver's files, as a Layout has them
 //! HOST/usr/bin/nvidia-cuda-mps-control, where it was asked for: mps.rs
 //! HOST/proc, HOST/sys, HOST/dev
 //! ```
@@ -15,7 +15,9 @@
 //! The library finds its host by its own path, so many can be open at once.
 
 mod abi;
+mod elf;
 mod host;
+mod layout;
 #[path = "../../../src/gpu/model/mod.rs"]
 pub mod model;
 pub mod mps;
@@ -24,6 +26,8 @@ mod state;
 mod store;
 mod tree;
 
+pub use elf::library;
 pub use host::FakeHost;
+pub use layout::Layout;
 pub use script::Rule;
 pub use state::{Compute, Event, Gpu, Instance, State};

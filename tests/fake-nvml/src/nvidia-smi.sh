@@ -1,7 +1,12 @@
 #!/bin/sh
 # Stands in for nvidia-smi on a fake host: it knows compute-policy alone, and keeps the time slices
 # in files.
-slices=$(cd "$(dirname "$0")/../../.fake-nvml/timeslice" && pwd) || exit 9
+root=$(cd "$(dirname "$0")" && pwd -P) || exit 9
+until [ -d "$root/.fake-nvml" ]; do
+    [ "$root" != / ] || exit 9
+    root=$(dirname "$root")
+done
+slices=$root/.fake-nvml/timeslice
 [ "$1" = compute-policy ] || { echo "Invalid combination of input arguments."; exit 2; }
 shift
 gpu='' set='' list=''

@@ -4,7 +4,10 @@
 use nvml_wrapper_sys::bindings as sys;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Model, Placement, Profile, collide};
+use crate::{
+    layout::Layout,
+    model::{Model, Placement, Profile, collide},
+};
 
 /// NVML's return code.
 pub(crate) type Code = sys::nvmlReturn_t;
@@ -14,6 +17,8 @@ pub(crate) type Code = sys::nvmlReturn_t;
 pub struct State {
     /// The driver's version.
     pub driver: String,
+    /// How its files are laid out.
+    pub layout: Layout,
     /// As `nvmlSystemGetCudaDriverVersion` counts: 13000.
     pub cuda: i32,
     /// False while the kernel module is out.
