@@ -1,15 +1,15 @@
 #!/bin/bash
 # Brings what the engine tests run on, and prints the folder it is in. Nothing is installed on this machine and no
 # service is started: two sets of container engines are unpacked, each a root filesystem of its own.
-#   old/  Debian 12:    containerd 1.6, runc 1.1, crun 1.8, podman 4.3
-#   new/  Debian forky: containerd 2.1, runc 1.3, crun 1.28, podman 5.8
+#   old/  Debian 12:    containerd 1.6, runc 1.1, crun 1.8, podman 4.3, buildah 1.28, docker 20.10, systemd 252
+#   new/  Debian forky: containerd 2.1, runc 1.3, crun 1.28, podman 5.8, buildah 1.43, docker 28.5, systemd 262
 #   cri   the CRI client of tests/engines/cri
 # The folder is ~/.cache/divvy/engines-HASH (XDG_CACHE_HOME), HASH being that of this file: about 20 s the first time.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/divvy/engines-$(sha256sum "$0" | cut -c1-12)
 
-packages=(containerd runc crun podman conmon netavark containernetworking-plugins busybox-static
+packages=(containerd runc crun podman buildah docker.io uidmap systemd dbus conmon netavark containernetworking-plugins busybox-static
   golang-github-containers-common golang-github-containers-image bash coreutils mount util-linux iproute2)
 
 say() { echo "engines: $*" >&2; }
@@ -22,10 +22,11 @@ mirror() {
     grep -v security | head -n1
 }
 
-# unpack SUITE ROOT: the packages with all that they depend on. apt solves that against an empty status file, so that
+# unpack SUITE ROOT [PACKAGE…]: the packages with all that they depend on. apt solves that against an empty status file, so that
 # what this machine has installed does not count.
 unpack() {
   local suite=$1 root=$2 work
+  shift 2
   work=$(mktemp -d "$cache.XXXXXX")
   mkdir -p "$work"/{lists/partial,archives/partial}
   : >"$work/status"
@@ -42,7 +43,7 @@ Acquire::Languages "none";
 Acquire::Retries "3";
 EOF
   apt-get -qq -c "$work/apt.conf" update
-  apt-get -qq -c "$work/apt.conf" install -y --download-only --no-install-recommends "${packages[@]}" >/dev/null
+  apt-get -qq -c "$work/apt.conf" install -y --download-only --no-install-recommends "${packages[@]}" "$@" >/dev/null
   mkdir -p "$work"/root/usr/{bin,sbin,lib,lib64}
   local dir deb
   for dir in bin sbin lib lib64; do ln -s usr/$dir "$work/root/$dir"; done
@@ -51,7 +52,7 @@ EOF
       tar -x --keep-directory-symlink -C "$work/root" --exclude='./usr/share/doc/*' --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*'
   done
   dress "$work/root"
-  for deb in containerd runc crun podman; do
+  for deb in containerd runc crun podman buildah docker.io systemd; do
     dpkg-deb -W --showformat='${Package} ${Version}\n' "$work/archives/${deb}"_*.deb
   done | sed 's/[+~-].*//' >"$work/root/versions"
   rm -rf "${root:?}"
@@ -86,7 +87,7 @@ if ! [ -e "$cache/ready" ]; then
   say "unpacking container engines into $cache"
   unpack bookworm "$cache/old" &
   old=$!
-  unpack forky "$cache/new"
+  unpack forky "$cache/new" docker-cli # with docker.io until Debian 12
   wait $old
   : >"$cache/ready"
 fi

@@ -48,6 +48,9 @@ pub const PAUSE: &str = "localhost/pause:1";
 /// An image whose author asks for devices in the manifest's annotations.
 pub const ANNOTATED: &str = "localhost/annotated:1";
 
+/// The administrator's tool in a sandbox, beside the other programs of this build.
+pub const DIVVY: &str = "/programs/divvy";
+
 const APPLETS: &str =
     "sh ls cat env mount sleep stat id echo test mknod dd true false grep head sort tr printenv";
 
@@ -142,6 +145,16 @@ impl<'a> Image<'a> {
     fn new(name: &'a str, command: &'a [&'a str]) -> Self {
         Image { name, command, annotations: json!({}) }
     }
+}
+
+/// A file of examples/.
+pub fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
+}
+
+/// Where the programs of this build are.
+pub fn programs() -> Option<&'static Path> {
+    Path::new(env!("CARGO_BIN_EXE_divvy")).parent()
 }
 
 /// The file of an image below `/fixture`.

@@ -30,6 +30,7 @@ mod driver;
 mod fixture;
 mod hook;
 mod podman;
+mod rootless;
 mod sandbox;
 
 use fixture::{Fixture, Missing};
@@ -86,6 +87,7 @@ fn tests() -> ExitCode {
         cri::tests(),
         ctr::tests(),
         podman::tests(),
+        rootless::tests(),
         crio::tests(),
     ]
     .into_iter()

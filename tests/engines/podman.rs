@@ -84,15 +84,9 @@ impl Podman {
         Ok(podman)
     }
 
-    /// Sets `[engine]`'s keys and tables. The rest is what a sandbox without CAP_SYS_RESOURCE and, on the v2 view, with
-    /// few controllers needs.
+    /// Sets `[engine]`'s keys and tables.
     fn configure(&self, engine: &str) -> Result<()> {
-        let text = format!(
-            "[containers]\ndefault_ulimits = [\"nofile=1024:4096\", \"nproc=1024:4096\"]\npids_limit = 0\n\
-             netns = \"host\"\n\
-             [engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n{engine}\n"
-        );
-        self.sandbox.write(CONFIG, &text)
+        self.sandbox.write(CONFIG, &settings(engine))
     }
 
     /// Runs a container, with podman's own options and those of `run`.
@@ -111,18 +105,32 @@ impl Podman {
         self.run(&[&format!("--runtime={}", hook::path(name))], run, image, script)
     }
 
-    /// The option that requests a device: with podman 4.3 a variable, since its annotations may be an image's.
     fn asking(&self, name: &str) -> String {
-        match self.end {
-            End::Old => format!("--env=DEVICES={name}"),
-            End::New => format!("--annotation=cdi.k8s.io/test={name}"),
-        }
+        asking(self.end, name)
     }
 
     fn nothing_is_left(&mut self) -> Result<()> {
         let left = self.sandbox.must(&["podman", "ps", "--all", "--quiet"])?;
         ensure!(left.is_empty(), "containers are left: {left}");
         Ok(())
+    }
+}
+
+/// A containers.conf with these keys and tables of `[engine]`. The rest is what a sandbox without CAP_SYS_RESOURCE and,
+/// on the v2 view, with few controllers needs.
+pub fn settings(engine: &str) -> String {
+    format!(
+        "[containers]\ndefault_ulimits = [\"nofile=1024:4096\", \"nproc=1024:4096\"]\npids_limit = 0\n\
+         netns = \"host\"\n\
+         [engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n{engine}\n"
+    )
+}
+
+/// The option that requests a device: with podman 4.3 a variable, since its annotations may be an image's.
+pub fn asking(end: End, name: &str) -> String {
+    match end {
+        End::Old => format!("--env=DEVICES={name}"),
+        End::New => format!("--annotation=cdi.k8s.io/test={name}"),
     }
 }
 
@@ -174,9 +182,9 @@ fn runtime_by_table(mut podman: Podman) -> Result<()> {
 }
 
 /// That podman shows our message whole, as one of the runtime's.
-fn unresolved(output: &Output) -> Result<()> {
+pub fn unresolved(output: &Output) -> Result<()> {
     ensure!(output.code == 126, "{output:?}");
-    let start = output.stderr.find("divvy: ").unwrap_or_default();
+    let start = output.stderr.find("divvy: UNRESOLVED").unwrap_or_default();
     let (before, ours) = output.stderr.split_at(start);
     ensure!(before.contains("OCI runtime error"), "{output:?}");
     device::explained(ours.trim_end())

@@ -114,6 +114,8 @@ fn who_could_have_written_it_decides() {
     assert!(error.to_string().ends_with(&format!("not trusted: owned by user {stranger}")));
     assert!(read(Trust::RootOr(stranger + 1)).is_err());
     assert!(read(Trust::RootOr(stranger)).is_ok());
+    assert!(read(Trust::Mapped(stranger + 1)).is_err());
+    assert!(read(Trust::Mapped(stranger)).is_ok());
     assert!(read(Trust::Any).is_ok());
     for bits in [0o646, 0o666, 0o602] {
         std_fs::set_permissions(&path, Permissions::from_mode(bits)).unwrap();

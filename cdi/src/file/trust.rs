@@ -23,6 +23,9 @@ pub enum Trust {
     Root,
     /// Root's or this user's.
     RootOr(u32),
+    /// Root's or this user's, where they are mapped: for what a caller keeps apart from all others. In a user namespace
+    /// the overflow id is then nobody to trust, not the host's root either.
+    Mapped(u32),
 }
 
 /// Why a file or directory is not trusted.
@@ -49,12 +52,18 @@ impl Trust {
         Self::of(rustix::process::geteuid().as_raw())
     }
 
+    /// [`Trust::Mapped`] for this process.
+    pub fn of_caller() -> Self {
+        Self::Mapped(rustix::process::geteuid().as_raw())
+    }
+
     /// Why a file or directory with this status is not trusted, if it is not.
     pub fn distrust(&self, stat: &Stat) -> Option<Distrust> {
+        let is_root = |id| id == 0 || (!matches!(self, Self::Mapped(_)) && is_unmapped_root(id));
         let owner_is_trusted = match *self {
             Self::Any => return None,
             Self::Root => is_root(stat.st_uid),
-            Self::RootOr(uid) => stat.st_uid == uid || is_root(stat.st_uid),
+            Self::RootOr(uid) | Self::Mapped(uid) => stat.st_uid == uid || is_root(stat.st_uid),
         };
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !owner_is_trusted {
@@ -69,8 +78,8 @@ impl Trust {
     }
 }
 
-fn is_root(id: u32) -> bool {
-    id == 0 || (id == OVERFLOW_ID && in_user_namespace())
+fn is_unmapped_root(id: u32) -> bool {
+    id == OVERFLOW_ID && in_user_namespace()
 }
 
 /// Asked only for the overflow id, so the usual way costs nothing.

@@ -16,7 +16,7 @@ use crate::link;
 const MAX_NAME: usize = 253;
 
 /// The run directory, `/run/divvy`. A record is read only where its directory and itself are
-/// trusted ([`Trust::of_process`]).
+/// trusted ([`Trust::of_caller`]): without root it is the caller's own, and holds nobody else's.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     path: PathBuf,
@@ -45,7 +45,7 @@ pub fn boot_id() -> Result<String, FileError> {
 impl RunDir {
     /// The run directory at `path`; nothing is looked at or created.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), trust: Trust::of_process() }
+        Self { path: path.into(), trust: Trust::of_caller() }
     }
 
     /// Where it is.

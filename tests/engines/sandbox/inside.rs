@@ -34,6 +34,16 @@ pub struct Plan {
     /// The cgroup view, below the cgroup that is this sandbox's own.
     pub view: View,
     pub cgroup: Cgroup,
+    pub privileges: Privileges,
+}
+
+/// Whether a setuid program gains privileges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Privileges {
+    /// No: a system call may be filtered then.
+    Kept,
+    /// Yes, as on any machine.
+    Gained,
 }
 
 /// One line of JSON to the agent; each is answered by one line.
@@ -94,7 +104,9 @@ pub fn first_process(plan: &str) -> Result<()> {
 pub fn agent(plan: &str) -> Result<()> {
     let plan: Plan = serde_json::from_str(plan)?;
     set_up(&plan).context("cannot set up the sandbox")?;
-    allow_memory_locks().context("cannot filter setrlimit")?;
+    if plan.privileges == Privileges::Kept {
+        allow_memory_locks().context("cannot filter setrlimit")?;
+    }
     let mut out = io::stdout().lock();
     writeln!(out, "ready")?;
     out.flush()?;

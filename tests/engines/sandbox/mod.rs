@@ -18,7 +18,8 @@ pub mod inside;
 pub use cgroup::View;
 pub use inside::{Output, Run};
 
-use crate::fixture::Fixture;
+use crate::fixture::{self, Fixture};
+use inside::Privileges;
 
 /// Which end of the range of engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,17 +58,37 @@ impl End {
 // === impl Sandbox ===
 
 impl Sandbox {
-    /// Starts an empty one. `/fixture` inside holds images and the root filesystem of bundles.
+    /// Starts an empty one. `/fixture` inside holds images and the root filesystem of bundles; `/programs` what this
+    /// build has made.
     pub fn start(fixture: &Fixture, end: End, view: View) -> Result<Sandbox> {
+        Self::start_as(fixture, end, view, Privileges::Kept)
+    }
+
+    /// Starts one in which unprivileged users run programs too, setuid ones among them.
+    pub fn start_for_users(fixture: &Fixture, end: End, view: View) -> Result<Sandbox> {
+        Self::start_as(fixture, end, view, Privileges::Gained)
+    }
+
+    fn start_as(
+        fixture: &Fixture,
+        end: End,
+        view: View,
+        privileges: Privileges,
+    ) -> Result<Sandbox> {
+        let programs = fixture::programs().context("a program has a folder")?;
         let base = folder()?;
         let name = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let cgroup = cgroup::Cgroup::create(&name)?;
         let plan = inside::Plan {
             lower: fixture.engines.join(end.name()),
             base: base.path().to_owned(),
-            binds: vec![(fixture.dir.path().to_owned(), "/fixture".into())],
+            binds: vec![
+                (fixture.dir.path().to_owned(), "/fixture".into()),
+                (programs.to_owned(), "/programs".into()),
+            ],
             view,
             cgroup: cgroup.clone(),
+            privileges,
         };
         let mut process = Command::new("unshare")
             .args([
