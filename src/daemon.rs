@@ -24,7 +24,7 @@ use crate::{
 /// Keeps this node in step with its journal.
 ///
 /// At start, every INTERVAL and on SIGHUP, every prepared claim is verified: its partitions, time
-/// slices, CDI spec and record are brought back where they are missing. SIGTERM ends it.
+/// slices, MPS daemons, CDI spec and record are brought back where they are missing. SIGTERM ends it.
 #[derive(Debug, Parser)]
 #[command(name = "divvy-node", version, max_term_width = 100)]
 struct Cli {
@@ -122,6 +122,11 @@ fn round(node: &Node<'_>, all: bool, told: &mut Told) -> Exit {
                     None => "nothing is left of its claim".to_owned(),
                 };
                 tell(&format!("{error}; kept as {}; {became}\n", kept.display()));
+            }
+            Reconciled::Orphan { daemon } => {
+                tell(&format!(
+                    "MPS control daemon {daemon}: was there for no claim, and is ended\n"
+                ));
             }
             Reconciled::Failed(error) => {
                 let failure = crate::admin::failure(&error).to_string();

@@ -138,6 +138,9 @@ pub(crate) struct Kept {
     roots: Roots,
 }
 
+/// Where every distribution has the host's cgroups.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -352,7 +355,7 @@ impl Kept {
     /// The node with these GPUs, in this boot.
     pub(crate) fn node<'a>(&'a self, gpus: &'a dyn Gpus, boot: &'a str) -> Node<'a> {
         let Self { journal, run, cdi_dir, hook, .. } = self;
-        Node { gpus, journal, run, cdi_dir, hook, boot }
+        Node { gpus, journal, run, cdi_dir, hook, cgroups: Path::new(CGROUPS), boot }
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     claim::{ClaimError, MAX_BYTES, Manifests},
     emit,
+    plan::Daemon,
     prepare::{PrepareError, Prepared},
 };
 
@@ -139,10 +140,17 @@ fn answer(done: &[Prepared]) -> Answer {
                 "uuid": entry.partition_of(device).unwrap_or(device.target.gpu()),
                 "share": share.map(|share| json!({"id": share.id, "consumed": share.consumed})),
                 "sharing": device.sharing,
+                "mps": entry.daemon_of(device).map(daemon),
                 "cdi": cdi,
             }));
         }
         text.push_str(&table.to_string());
+        for (name, why) in entry.daemons().filter_map(without_cgroup) {
+            let why = one_line(why);
+            text.push_str(&format!(
+                "  note    MPS daemon {name} ends with what started it: {why}\n"
+            ));
+        }
         for (what, path) in [("spec    ", &spec), ("record  ", &record)] {
             text.push_str(&format!("  {what}{}\n", one_line(&shown(path))));
         }
@@ -158,4 +166,20 @@ fn answer(done: &[Prepared]) -> Answer {
         }));
     }
     Answer { text, json: json!({ "claims": claims }), exit: Exit::Ok }
+}
+
+/// A control daemon of MPS, for programs.
+fn daemon(daemon: &Daemon) -> serde_json::Value {
+    let running = daemon.running.as_ref();
+    json!({
+        "daemon": daemon.name,
+        "directory": shown(&daemon.dir.join(&daemon.name)),
+        "pid": running.map(|running| running.process.pid),
+        "noCgroup": without_cgroup(daemon).map(|(_, why)| why),
+    })
+}
+
+/// The name of a control daemon that has no cgroup of its own, and why.
+fn without_cgroup(daemon: &Daemon) -> Option<(&str, &str)> {
+    Some((&daemon.name, daemon.running.as_ref()?.no_cgroup.as_deref()?))
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Answer, Exit, Failure, Kept, Places, boot, claim_name, fail, prepare};
 use crate::journal::Entry;
 
-/// End claims: their records, CDI specs and partitions go, time slices are put back.
+/// End claims: their records, CDI specs, partitions and MPS daemons go, time slices are put back.
 ///
 /// Needs nothing but the journal: neither the manifest nor --gpus. It does all it can, and can be
 /// repeated; a claim that is not prepared is no error, unless NAME looks like a slip for one that is.

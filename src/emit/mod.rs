@@ -2,6 +2,7 @@
 //! hook finds them.
 
 mod hook;
+mod mps;
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -15,6 +16,7 @@ use crate::{
     claim::DRIVER,
     gpu::{Files, MountFile, MountKind, NodeFile},
     journal::Entry,
+    mps::Access,
     plan::Planned,
 };
 
@@ -50,6 +52,8 @@ pub struct Part<'a> {
     pub uuid: &'a str,
     /// What it needs alone.
     pub files: Files,
+    /// Where its control daemon of MPS is, if it has one.
+    pub mps: Option<Access>,
 }
 
 /// The spec of a claim: `common` once, and each device. `hook` is the program that edits the file
@@ -66,6 +70,9 @@ pub fn spec(parts: Vec<Part<'_>>, mut common: Files, hook: &Path) -> Result<Spec
     let device = |part: Part<'_>| {
         let mut container_edits = edits(part.files);
         container_edits.env.push(format!("{}={}", variable(part.device), part.uuid));
+        if let Some(access) = &part.mps {
+            mps::edit(access, &mut container_edits);
+        }
         Device { name: part.name, annotations: BTreeMap::new(), container_edits }
     };
     let mut spec = Spec {

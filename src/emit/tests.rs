@@ -35,6 +35,7 @@ fn a_spec_has_its_devices_what_they_share_and_the_lowest_version() {
         device,
         uuid: "GPU-1",
         files: Files { nodes: vec![node("/dev/nvidia3", "/dev/nvidia3")], ..Files::default() },
+        mps: None,
     };
     let made = spec(vec![part("gpu-a"), part("gpu-b")], common, "/none".as_ref()).unwrap();
     assert_eq!(check(&made), []);
@@ -68,7 +69,8 @@ fn shares_of_a_device_have_names_of_their_own() {
 #[test]
 fn a_node_from_elsewhere_says_so() {
     let files = Files { nodes: vec![node("/dev/nvidia0", "/dev/null")], ..Files::default() };
-    let part = Part { name: "uid-gpu-a".to_owned(), device: "gpu-a", uuid: "GPU-1", files };
+    let part =
+        Part { name: "uid-gpu-a".to_owned(), device: "gpu-a", uuid: "GPU-1", files, mps: None };
     let made = spec(vec![part], Files::default(), "/none".as_ref()).unwrap();
     assert_eq!(made.version, Version::V0_5_0);
     let device = &made.devices[0].container_edits.device_nodes[0];

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     emit,
-    plan::{Held, Planned, Step, Target},
+    plan::{Daemon, Held, Planned, Step, Target},
 };
 
 /// What was done for a claim. Says all that undoing it needs.
@@ -76,7 +76,7 @@ impl Entry {
 
     /// The GPUs on which it has something, or is about to.
     pub fn gpus(&self) -> BTreeSet<String> {
-        let steps = self.steps.iter().map(Step::gpu);
+        let steps = self.steps.iter().flat_map(Step::gpus);
         self.devices
             .iter()
             .map(|device| device.target.gpu())
@@ -98,13 +98,29 @@ impl Entry {
 
     /// The UUID of the partition that a step of this claim made for a device.
     pub fn partition_of(&self, device: &Planned) -> Option<&str> {
-        let Target::Partition { gpu, placement, .. } = &device.target else {
-            return None;
-        };
+        self.made(&device.target)
+    }
+
+    /// The UUID of the partition that a step of this claim made there.
+    pub fn made(&self, target: &Target) -> Option<&str> {
+        let Target::Partition { gpu, placement, .. } = target else { return None };
         self.steps.iter().find_map(|step| match step {
             Step::Partition(made) if made.gpu == *gpu && made.placement == *placement => {
                 made.uuid.as_deref()
             }
+            Step::Partition(_) | Step::TimeSlice { .. } | Step::Mps(_) => None,
+        })
+    }
+
+    /// The control daemon of MPS that serves a device of this claim.
+    pub fn daemon_of(&self, device: &Planned) -> Option<&Daemon> {
+        self.daemons().find(|daemon| !device.admin && daemon.serves(&device.target))
+    }
+
+    /// The control daemons of MPS that it has.
+    pub fn daemons(&self) -> impl Iterator<Item = &Daemon> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Mps(daemon) => Some(daemon),
             Step::Partition(_) | Step::TimeSlice { .. } => None,
         })
     }

@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use divvy_hook::record::digest;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -67,6 +68,9 @@ pub struct Setup {
     /// Whether clients of several users share a server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub multi_user: bool,
+    /// The GPUs that it has to itself, and their compute modes as they were.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modes: BTreeMap<String, ComputeMode>,
 }
 
 /// A control daemon that runs.
@@ -93,14 +97,16 @@ pub struct Access {
 // === impl Mps ===
 
 impl Mps<'_> {
-    /// Starts a daemon; whatever has its name is ended first.
+    /// Starts a daemon, with its GPUs to itself: a process that came in beside the server would take
+    /// turns with all of its clients. Whatever has its name is ended first.
     ///
     /// # Errors
     /// Nothing of it is left, as far as [`Mps::stop`] can do that.
     pub fn start(&self, setup: &Setup) -> Result<Running, MpsError> {
         let program = self.gpus.mps_control()?;
-        self.stop(setup, None)?;
-        let started = self.bring_up(&program, setup);
+        self.end(setup, None)?;
+        Place::new(self.dir, &setup.name)?.remove()?;
+        let started = self.exclude(setup).and_then(|()| self.bring_up(&program, setup));
         if started.is_err() {
             // What it says is said already; what stays is found by who ends the claim.
             let _left = self.stop(setup, None);
@@ -118,7 +124,17 @@ impl Mps<'_> {
         let program = self.gpus.mps_control()?;
         let place = Place::new(self.dir, &setup.name)?;
         if running.process.open().is_none() {
-            *running = self.bring_up(&program, setup)?;
+            // Started again before, by who could not note it any more.
+            *running = match self.listens(&place).and_then(Process::of) {
+                Some(process) => {
+                    self.answers(&program, setup, process)?;
+                    Running { process, no_cgroup: self.adopt(setup, process) }
+                }
+                None => {
+                    self.exclude(setup)?;
+                    self.bring_up(&program, setup)?
+                }
+            };
             return Ok(true);
         }
         self.answers(&program, setup, running.process)?;
@@ -127,12 +143,35 @@ impl Mps<'_> {
         Ok(false)
     }
 
-    /// Ends a daemon with its servers, and removes its directories. Needs neither the driver nor to
-    /// know its process; one that is gone is no error, and it can be repeated.
+    /// Ends a daemon with its servers, sets its GPUs as they were, and removes its directories. Needs
+    /// neither the driver nor to know its process; one that is gone is no error, and it can be
+    /// repeated.
     ///
     /// # Errors
     /// Something of it is left.
     pub fn stop(&self, setup: &Setup, running: Option<Process>) -> Result<(), MpsError> {
+        let ended = self.end(setup, running);
+        let readmitted = self.readmit(setup);
+        ended.and(readmitted)?;
+        // Last, as it has what the rest needs.
+        Ok(Place::new(self.dir, &setup.name)?.remove()?)
+    }
+
+    /// The setup of a daemon of this name, as far as there is one: what a crash left of it.
+    pub fn left(&self, name: &str) -> Option<Setup> {
+        Place::new(self.dir, name).ok()?.noted()
+    }
+
+    /// The names of all daemons that are there.
+    pub fn names(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.dir) else { return Vec::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn end(&self, setup: &Setup, running: Option<Process>) -> Result<(), MpsError> {
         let place = Place::new(self.dir, &setup.name)?;
         let known = running.filter(|process| process.open().is_some());
         let daemon = known.or_else(|| self.listens(&place).and_then(Process::of));
@@ -153,30 +192,29 @@ impl Mps<'_> {
             self.gone(setup, process, &held)?;
         }
         let deadline = Instant::now() + self.patience;
-        let removed = Cgroups::at(self.cgroups).remove(&cgroup_of(setup), deadline);
-        removed.map_err(|source| MpsError::Cgroup { about: self.about(setup), source })?;
-        Ok(place.remove()?)
+        let removed = Cgroups::at(self.cgroups).remove(&self.cgroup_of(setup), deadline);
+        removed.map_err(|source| MpsError::Cgroup { about: self.about(setup), source })
     }
 
-    /// Lets no process but the server on each of these GPUs: what came in beside it would have its
-    /// turns taken away from all clients.
+    /// Lets no process but a daemon's server on its GPUs, as somebody may have set them back.
     ///
     /// # Errors
     /// A GPU cannot be set.
-    pub fn exclude(&self, modes: &BTreeMap<String, ComputeMode>) -> Result<(), MpsError> {
-        for gpu in modes.keys() {
+    pub fn exclude(&self, setup: &Setup) -> Result<(), MpsError> {
+        let place = Place::new(self.dir, &setup.name)?;
+        place.make()?;
+        // Whoever ends it, without a journal too, finds how its GPUs were.
+        place.note(setup)?;
+        for gpu in setup.modes.keys() {
             self.gpus.set_compute_mode(gpu, ComputeMode::ExclusiveProcess)?;
         }
         Ok(())
     }
 
-    /// Puts the compute modes back as they were.
-    ///
-    /// # Errors
-    /// The first that could not be; the others are.
-    pub fn readmit(&self, modes: &BTreeMap<String, ComputeMode>) -> Result<(), MpsError> {
+    /// The first that could not be set back is the error; the others are.
+    fn readmit(&self, setup: &Setup) -> Result<(), MpsError> {
         let mut failed = Ok(());
-        for (gpu, before) in modes {
+        for (gpu, before) in &setup.modes {
             match self.gpus.set_compute_mode(gpu, *before) {
                 // A GPU that was taken out took its setting along.
                 Ok(()) | Err(GpuError::NoGpu { .. }) => {}
@@ -227,7 +265,15 @@ impl Mps<'_> {
 
     /// Puts a daemon into its cgroup; why not, if not.
     fn adopt(&self, setup: &Setup, process: Process) -> Option<String> {
-        Cgroups::at(self.cgroups).adopt(&cgroup_of(setup), process.pid).err()
+        Cgroups::at(self.cgroups).adopt(&self.cgroup_of(setup), process.pid).err()
+    }
+
+    /// The name of its cgroup: the host has one for all directories in which daemons are, and two
+    /// daemons of one name in two of them are two.
+    fn cgroup_of(&self, setup: &Setup) -> String {
+        let dir = digest(self.dir.as_os_str().as_encoded_bytes());
+        let place = dir.trim_start_matches("sha256:").chars().take(8).collect::<String>();
+        format!("mps-{}-{place}", setup.name)
     }
 
     fn about(&self, setup: &Setup) -> Box<About> {
@@ -243,7 +289,3 @@ impl Mps<'_> {
 
 /// How long a daemon that was told to end may take for it.
 const GRACE: Duration = Duration::from_secs(8);
-
-fn cgroup_of(setup: &Setup) -> String {
-    format!("mps-{}", setup.name)
-}

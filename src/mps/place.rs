@@ -5,6 +5,7 @@
 //! DIR/NAME/pipe    sockets and pipes; clients have it read-only, at /tmp/nvidia-mps
 //! DIR/NAME/log     control.log and server.log
 //! DIR/NAME/shm     /dev/shm of the daemon and of its clients
+//! DIR/NAME/daemon.json    what it is, for who has no journal of it
 //! ```
 //!
 //! Servers run as the clients' user and reach the pipes by their path, so nothing above them may be
@@ -18,13 +19,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use divvy_cdi::file::{self, Durability, FileError};
+use divvy_cdi::file::{self, Durability, FileError, Trust};
 use rustix::{
     fs::OFlags,
     mount::{MountFlags, UnmountFlags, mount, unmount},
 };
 
-use super::process::{self, Process};
+use super::{
+    Setup,
+    process::{self, Process},
+};
 
 /// The directories of one control daemon.
 #[derive(Debug, Clone)]
@@ -40,6 +44,11 @@ const LONGEST_SOCKET: &str = "control_privileged";
 
 /// A log that is longer is emptied: the daemon notes every look at it.
 const MAX_LOG: u64 = 1 << 20;
+
+/// What the daemon is: [`Setup`].
+const NOTE: &str = "daemon.json";
+
+const MAX_NOTE: usize = 64 << 10;
 
 /// The end of a log that holds its last line.
 const LAST: u64 = 4 << 10;
@@ -86,6 +95,23 @@ impl Place {
     pub(super) fn processes(&self) -> Vec<Process> {
         let variable = format!("CUDA_MPS_PIPE_DIRECTORY={}", self.pipe().display());
         if self.dir.exists() { process::started_with(&variable) } else { Vec::new() }
+    }
+
+    /// Notes what the daemon is, for who knows no more than that it is there.
+    pub(super) fn note(&self, setup: &Setup) -> Result<(), FileError> {
+        if self.noted().as_ref() == Some(setup) {
+            return Ok(());
+        }
+        let path = self.dir.join(NOTE);
+        let bytes = serde_json::to_vec(setup)
+            .map_err(|error| io_failed(&path, "write", io::Error::other(error)))?;
+        file::replace(&path, &bytes, 0o600, Durability::Volatile)
+    }
+
+    /// What was noted.
+    pub(super) fn noted(&self) -> Option<Setup> {
+        let bytes = file::read(&self.dir.join(NOTE), MAX_NOTE, &Trust::of_process()).ok()?;
+        serde_json::from_slice(&bytes).ok()
     }
 
     /// Makes what is missing of it; what is there stays, as clients have it mounted.

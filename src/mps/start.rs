@@ -10,7 +10,7 @@ use rustix::{
     mount::{MountPropagationFlags, mount_bind, mount_change},
 };
 
-use super::{Mps, MpsError, Running, Setup, cgroup_of, control, place::Place, process};
+use super::{Mps, MpsError, Running, Setup, control, place::Place, process};
 use crate::{
     mps::{Process, cgroup::Cgroups},
     program::{Program, ProgramError, Run, Said},
@@ -31,7 +31,6 @@ impl Mps<'_> {
     /// Starts a daemon in its place, which may have been another's with the same name.
     pub(super) fn bring_up(&self, program: &Program, setup: &Setup) -> Result<Running, MpsError> {
         let place = Place::new(self.dir, &setup.name)?;
-        place.make()?;
         place.trim_log();
         let about = || self.about(setup);
         let said = match self.run_apart(program, setup, &place) {
@@ -72,7 +71,7 @@ impl Mps<'_> {
         let run = Run { args, env: &env, ..Run::default() };
         let adopt = |pid| {
             // It is asked for again, and told, once the daemon is known.
-            let _later = Cgroups::at(self.cgroups).adopt(&cgroup_of(setup), pid);
+            let _later = Cgroups::at(self.cgroups).adopt(&self.cgroup_of(setup), pid);
         };
         // A thread can leave what it shares with its process, and what it starts has its own.
         let apart = || {

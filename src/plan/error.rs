@@ -1,7 +1,7 @@
 //! What keeps a claim from being planned.
 
 use crate::{
-    claim::{Kind, Sharing},
+    claim::{Kind, MpsSettings, Sharing},
     gpu::Fault,
 };
 
@@ -120,6 +120,22 @@ pub enum PlanError {
         /// How the claim shares it.
         sharing: Sharing,
     },
+    /// A GPU is too old for what MPS is to be told.
+    #[error(
+        "claim {claim}: {place}: mps{settings}: MPS takes settings from compute capability 7.0 on, \
+         and a GPU of the claim has {}.{}",
+        compute.0, compute.1
+    )]
+    OldForMps {
+        /// The claim.
+        claim: String,
+        /// Where the configuration is written.
+        place: String,
+        /// The settings.
+        settings: MpsSettings,
+        /// The GPU's compute capability.
+        compute: (u32, u32),
+    },
     /// What this divvy cannot set up yet.
     #[error("claim {claim}: {place}: {what} comes with a later version")]
     Unsupported {
@@ -145,7 +161,9 @@ impl PlanError {
             Self::Fault { .. } => "GPU-FAULT",
             Self::Overlap { .. } => "OVERLAP",
             Self::WrongKind { .. } | Self::NoSuchDevice { .. } => "CONFIG-INVALID",
-            Self::ShareWithoutMps { .. } | Self::Unsupported { .. } => "CONFIG-UNSUPPORTED",
+            Self::ShareWithoutMps { .. } | Self::Unsupported { .. } | Self::OldForMps { .. } => {
+                "CONFIG-UNSUPPORTED"
+            }
         }
     }
 }

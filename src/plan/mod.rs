@@ -16,6 +16,7 @@ use crate::{
 };
 
 pub use error::PlanError;
+pub use mps::Daemon;
 pub use overlap::{Held, obstacle};
 
 /// What is to be prepared for a claim.
@@ -84,6 +85,9 @@ pub enum Step {
         /// What it was: looked up when it is about to be set.
         before: Interval,
     },
+    /// Starts a control daemon of MPS, with its GPUs to itself; undone by ending it, and setting
+    /// their compute modes as they were.
+    Mps(Daemon),
 }
 
 /// Plans an allocated claim.
@@ -140,15 +144,14 @@ pub fn plan(
             }
         }
         plan.steps.extend(step(&planned));
-        mps::join(&mut groups, configured, &planned);
+        mps::join(&mut groups, configured, &planned, device.gpu());
         plan.devices.push(planned);
     }
     groups.iter().try_for_each(|group| group.check(claim))?;
     share::unsupported(claim, &plan.devices)?;
-    match groups.first() {
-        Some(group) => Err(group.unsupported(claim)),
-        None => Ok(plan),
-    }
+    // Last: partitions have their UUIDs by then.
+    plan.steps.extend(groups.iter().enumerate().map(|(index, group)| group.step(claim, index)));
+    Ok(plan)
 }
 
 /// The GPUs of the devices that were given, by UUID, as far as the node has them.
@@ -273,11 +276,12 @@ impl Target {
 // === impl Step ===
 
 impl Step {
-    /// UUID of the GPU that it changes.
-    pub fn gpu(&self) -> &str {
+    /// UUIDs of the GPUs that it changes.
+    pub fn gpus(&self) -> Vec<&str> {
         match self {
-            Self::Partition(made) => &made.gpu,
-            Self::TimeSlice { gpu, .. } => gpu,
+            Self::Partition(made) => vec![&made.gpu],
+            Self::TimeSlice { gpu, .. } => vec![gpu],
+            Self::Mps(daemon) => daemon.targets.iter().map(Target::gpu).collect(),
         }
     }
 }

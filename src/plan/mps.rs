@@ -1,8 +1,40 @@
 //! A group is the devices of a claim that one configuration shares by MPS: one control daemon serves
 //! them, and CUDA numbers them in its clients by their place in the group.
 
-use super::{PlanError, Planned, Target};
-use crate::claim::{Claim, Configured, DeviceKey, MpsSettings, Sharing};
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{PlanError, Planned, Step, Target};
+use crate::{
+    claim::{Claim, Configured, DeviceKey, MpsSettings, Sharing},
+    gpu::{ComputeMode, Gpu},
+    mps::{Running, Setup},
+};
+
+/// A control daemon: what it is to be, and what it came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Daemon {
+    /// Its name.
+    pub name: String,
+    /// What it serves, as its clients number it.
+    pub targets: Vec<Target>,
+    /// What it is told.
+    pub settings: MpsSettings,
+    /// UUIDs of its targets: looked up when it is about to start, as partitions get theirs late.
+    #[serde(default)]
+    pub devices: Vec<String>,
+    /// The compute modes of its GPUs as they were: looked up when they are about to be set.
+    #[serde(default)]
+    pub modes: BTreeMap<String, ComputeMode>,
+    /// Where its directories are, absolute.
+    #[serde(default)]
+    pub dir: PathBuf,
+    /// It, once it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<Running>,
+}
 
 /// Devices that one control daemon serves.
 #[derive(Debug)]
@@ -11,28 +43,48 @@ pub(super) struct Group<'a> {
     settings: &'a MpsSettings,
     /// In the order of the allocation, each once.
     targets: Vec<Target>,
+    /// The compute capability of the oldest.
+    compute: (u32, u32),
 }
+
+/// From here on MPS has its limits, and `multiUser`.
+const VOLTA: (u32, u32) = (7, 0);
 
 /// Puts a device that is shared by MPS into the group of its configuration.
 pub(super) fn join<'a>(
     groups: &mut Vec<Group<'a>>,
     configured: Option<&'a Configured>,
     planned: &Planned,
+    gpu: &Gpu,
 ) {
     let Some(configured) = configured.filter(|_| !planned.admin) else { return };
     let Sharing::Mps(settings) = &configured.sharing else { return };
     let target = planned.target.clone();
     match groups.iter_mut().find(|group| std::ptr::eq(group.configured, configured)) {
-        Some(group) => group.targets.push(target),
-        None => groups.push(Group { configured, settings, targets: vec![target] }),
+        Some(group) => {
+            group.targets.push(target);
+            group.compute = group.compute.min(gpu.compute);
+        }
+        None => {
+            let (targets, compute) = (vec![target], gpu.compute);
+            groups.push(Group { configured, settings, targets, compute });
+        }
     }
 }
 
 // === impl Group ===
 
 impl Group<'_> {
-    /// Refuses a limit for a device that is not in the group.
+    /// Refuses a limit for a device that is not in the group, and what its GPUs cannot do.
     pub(super) fn check(&self, claim: &Claim) -> Result<(), PlanError> {
+        if self.compute < VOLTA && *self.settings != MpsSettings::default() {
+            return Err(PlanError::OldForMps {
+                claim: claim.title(),
+                place: self.configured.place.clone(),
+                settings: self.settings.clone(),
+                compute: self.compute,
+            });
+        }
         let is_there = |key: &DeviceKey| match key {
             DeviceKey::Index(index) => {
                 usize::try_from(*index).is_ok_and(|index| index < self.targets.len())
@@ -50,10 +102,17 @@ impl Group<'_> {
         }
     }
 
-    /// The refusal of all that are shared by MPS: there is no control daemon yet.
-    pub(super) fn unsupported(&self, claim: &Claim) -> PlanError {
-        let (claim, place) = (claim.title(), self.configured.place.clone());
-        PlanError::Unsupported { claim, place, what: "mps" }
+    /// Starts the daemon of the group that has this place among the claim's.
+    pub(super) fn step(&self, claim: &Claim, index: usize) -> Step {
+        Step::Mps(Daemon {
+            name: format!("{}-{index}", claim.uid),
+            targets: self.targets.clone(),
+            settings: self.settings.clone(),
+            devices: Vec::new(),
+            modes: BTreeMap::new(),
+            dir: PathBuf::new(),
+            running: None,
+        })
     }
 
     /// The keys that there are: `0 (GPU-…), 1 (GPU-…)`.
@@ -63,6 +122,35 @@ impl Group<'_> {
             None => format!("{index} (a partition, which has no UUID before it is made)"),
         };
         self.targets.iter().enumerate().map(key).collect::<Vec<_>>().join(", ")
+    }
+}
+
+// === impl Daemon ===
+
+impl Daemon {
+    /// How it is set up, of the devices that are known.
+    pub fn setup(&self) -> Setup {
+        let limit = |(index, uuid): (u32, &String)| {
+            Some((uuid.clone(), self.settings.pinned_memory_of(index, uuid)?))
+        };
+        Setup {
+            name: self.name.clone(),
+            devices: self.devices.clone(),
+            active_thread_percentage: self.settings.active_thread_percentage,
+            pinned_memory: (0..).zip(&self.devices).filter_map(limit).collect(),
+            multi_user: self.settings.multi_user,
+            modes: self.modes.clone(),
+        }
+    }
+
+    /// True when it serves what this device is.
+    pub fn serves(&self, target: &Target) -> bool {
+        self.targets.contains(target)
+    }
+
+    /// The GPUs that it has to itself: the compute mode is that of whole GPUs alone.
+    pub fn whole_gpus(&self) -> impl Iterator<Item = &str> {
+        self.targets.iter().filter_map(Target::uuid)
     }
 }
 

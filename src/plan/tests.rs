@@ -1,4 +1,4 @@
-use super::{Held, Plan, PlanError, Step, Target, plan};
+use super::{Daemon, Held, Plan, PlanError, Step, Target, plan};
 use crate::{
     claim::{Allocation, Claim, Configured, DeviceKey, Given, Kind, MpsSettings, Share, Sharing},
     gpu::{Fault, FaultKind, Interval, Placement, fixture::node},
@@ -139,12 +139,55 @@ fn limits_of_single_devices_name_devices_that_the_configuration_is_for() {
         assert_eq!(error.code(), "CONFIG-INVALID", "{error}");
         assert!(error.to_string().contains(says), "{error}");
     }
-    // What is right gets as far as MPS itself, which is not there yet.
-    for (device, config) in [(WHOLE, whole(&[index(0), uuid("GPU-0")])), (SMALL, part(&[index(0)]))]
-    {
-        let error = planned(vec![given("a", device)], config, &[], &[]).unwrap_err();
-        assert_eq!(error.code(), "CONFIG-UNSUPPORTED", "{error}");
-    }
+    let config = whole(&[index(0), uuid("GPU-0")]);
+    planned(vec![given("a", WHOLE)], config, &[], &[]).unwrap();
+}
+
+#[test]
+fn a_daemon_comes_after_the_partitions_that_it_serves() {
+    let settings = MpsSettings { active_thread_percentage: Some(50), ..MpsSettings::default() };
+    let config = vec![for_mig(&[], Sharing::Mps(settings.clone())), configured(&[], mps(&[]))];
+    let plan = planned(vec![given("b", SMALL), given("a", WHOLE)], config, &[], &[]).unwrap();
+    let [Step::Partition(_), Step::Mps(of_part), Step::Mps(of_gpu)] = plan.steps.as_slice() else {
+        panic!("{:?}", plan.steps)
+    };
+    assert_eq!((of_part.name.as_str(), of_gpu.name.as_str()), ("u-0", "u-1"));
+    assert_eq!(of_part.targets, [partition("1g.10gb", 2, 1)]);
+    assert_eq!(of_part.whole_gpus().count(), 0, "a partition has no compute mode");
+    assert_eq!(of_gpu.whole_gpus().collect::<Vec<_>>(), ["GPU-0"]);
+    let made = Daemon { devices: vec!["MIG-1".to_owned()], ..of_part.clone() }.setup();
+    assert_eq!((made.devices, made.active_thread_percentage), (vec!["MIG-1".to_owned()], Some(50)));
+}
+
+#[test]
+fn a_daemon_has_all_devices_of_its_configuration_each_once() {
+    let twice = vec![given("a", WHOLE), given("b", WHOLE)];
+    let plan = planned(twice, vec![configured(&[], mps(&[]))], &[], &[]).unwrap();
+    let [Step::Mps(daemon)] = plan.steps.as_slice() else { panic!("{:?}", plan.steps) };
+    assert_eq!((plan.devices.len(), daemon.targets.len()), (2, 1));
+    let pinned = DeviceKey::Uuid("GPU-0".to_owned());
+    let plan =
+        planned(vec![given("a", WHOLE)], vec![configured(&[], mps(&[pinned]))], &[], &[]).unwrap();
+    let [Step::Mps(daemon)] = plan.steps.as_slice() else { panic!("{:?}", plan.steps) };
+    let setup = Daemon { devices: vec!["GPU-0".to_owned()], ..daemon.clone() }.setup();
+    assert_eq!(setup.pinned_memory, [("GPU-0".to_owned(), 1 << 30)].into());
+}
+
+#[test]
+fn what_mps_is_told_needs_volta() {
+    let mut inventory = node(&[]);
+    inventory.gpus[0].compute = (6, 1);
+    let told = |settings| {
+        let allocation = Allocation {
+            results: vec![given("a", WHOLE)],
+            config: vec![configured(&[], Sharing::Mps(settings))],
+        };
+        plan(&claim(), &allocation, &inventory, &[])
+    };
+    told(MpsSettings::default()).unwrap();
+    let error = told(MpsSettings { multi_user: true, ..MpsSettings::default() }).unwrap_err();
+    assert_eq!(error.code(), "CONFIG-UNSUPPORTED");
+    assert!(error.to_string().contains("has 6.1"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use divvy_cdi::{file::FileError, spec::WriteError};
 use divvy_hook::record::RecordError;
 
 use crate::{
-    allocate::AllocateError, emit::HookError, gpu::GpuError, journal::JournalError, plan::PlanError,
+    allocate::AllocateError, emit::HookError, gpu::GpuError, journal::JournalError, mps::MpsError,
+    plan::PlanError,
 };
 
 /// Why a claim is not prepared, or not ended.
@@ -109,6 +110,9 @@ pub enum StepError {
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A control daemon of MPS.
+    #[error(transparent)]
+    Mps(MpsError),
 }
 
 /// A change that could not be undone. Shown on a line of its own, after what it follows from.
@@ -164,6 +168,16 @@ impl StepError {
             Self::Hook(error) => error.code(),
             Self::Record(error) => error.code(),
             Self::Journal(error) => error.code(),
+            Self::Mps(error) => error.code(),
+        }
+    }
+}
+
+impl From<MpsError> for StepError {
+    fn from(error: MpsError) -> Self {
+        match error {
+            MpsError::Gpu(error) => Self::Gpu(error),
+            error => Self::Mps(error),
         }
     }
 }

@@ -67,6 +67,8 @@ impl Node<'_> {
                 .then_some(bytes)
                 .and_then(|bytes| String::from_utf8(bytes).ok())
         });
+        // What a control daemon was told is written nowhere else; the next round ends it.
+        let spec = spec.filter(|spec| !spec.contains("CUDA_MPS_PIPE_DIRECTORY"));
         let Some(spec) = spec else { return Ok(None) };
         let (mut devices, mut steps) = (Vec::new(), Vec::new());
         for (request, names) in &record.requests {

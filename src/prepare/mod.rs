@@ -5,6 +5,7 @@
 //! done, spec and record are written, and the journal says that it is done. Whatever fails on the
 //! way, exactly what was done is undone; whatever a crash leaves, the next one to come undoes.
 
+mod daemon;
 mod error;
 mod mend;
 mod publish;
@@ -46,6 +47,8 @@ pub struct Node<'a> {
     pub cdi_dir: &'a Path,
     /// The program that edits containers' file systems.
     pub hook: &'a Path,
+    /// Where the host's cgroups are: `/sys/fs/cgroup`.
+    pub cgroups: &'a Path,
     /// The boot it is in.
     pub boot: &'a str,
 }

@@ -43,7 +43,8 @@ impl Node<'_> {
             };
             let files = self.gpus.device_files(gpu, partition)?;
             let uuid = partition.unwrap_or(gpu);
-            parts.push(emit::Part { name, device: &device.device, uuid, files });
+            let mps = entry.daemon_of(device).map(|daemon| self.access(daemon)).transpose()?;
+            parts.push(emit::Part { name, device: &device.device, uuid, files, mps });
         }
         Ok(emit::spec(parts, self.gpus.driver_files()?, self.hook)?)
     }

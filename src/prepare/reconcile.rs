@@ -37,6 +37,11 @@ pub enum Reconciled {
         /// The claim, where its entry was made anew from its record, its spec and the GPUs.
         entry: Option<Entry>,
     },
+    /// A control daemon of MPS was there for no claim, and is ended.
+    Orphan {
+        /// Its name.
+        daemon: String,
+    },
     /// It could not be brought back.
     Failed(PrepareError),
 }
@@ -60,6 +65,11 @@ impl Node<'_> {
             };
             found.extend(one.unwrap_or_else(|error| Some(Reconciled::Failed(error))));
         }
+        let ended = self.end_orphans(&work).unwrap_or_else(|error| {
+            found.push(Reconciled::Failed(error));
+            Vec::new()
+        });
+        found.extend(ended.into_iter().map(|daemon| Reconciled::Orphan { daemon }));
         Ok(found)
     }
 

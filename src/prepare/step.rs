@@ -1,6 +1,6 @@
 //! A step is done and undone here, each with the journal written before and after.
 
-use super::{Node, StepError, Undone};
+use super::{Node, StepError, Undone, daemon::resolve};
 use crate::{
     emit,
     gpu::{Gpu, GpuError, Inventory, MadePartition, Occupant},
@@ -10,7 +10,7 @@ use crate::{
 use divvy_cdi::spec;
 
 /// What failed, in words, and why.
-type Failed = (String, StepError);
+pub(super) type Failed = (String, StepError);
 
 // === impl Node ===
 
@@ -40,7 +40,8 @@ impl Node<'_> {
         entry: &mut Entry,
         mut step: Step,
     ) -> Result<(), Failed> {
-        self.look_up(&mut step).map_err(|error| (step.to_string(), error.into()))?;
+        let found = self.look_up(&mut step).and_then(|()| resolve(&mut step, entry));
+        found.map_err(|error| (step.to_string(), error.into()))?;
         entry.steps.push(step);
         // With it goes what the step before came to.
         if let Err(failed) = note(claimed, entry) {
@@ -62,8 +63,10 @@ impl Node<'_> {
 
     /// Notes in a step how it was before.
     fn look_up(&self, step: &mut Step) -> Result<(), GpuError> {
-        if let Step::TimeSlice { gpu, before, .. } = step {
-            *before = self.gpus.time_slice(gpu)?;
+        match step {
+            Step::TimeSlice { gpu, before, .. } => *before = self.gpus.time_slice(gpu)?,
+            Step::Mps(daemon) => self.look_up_daemon(daemon)?,
+            Step::Partition(_) => {}
         }
         Ok(())
     }
@@ -113,7 +116,7 @@ impl Node<'_> {
         note(claimed, entry)
     }
 
-    fn looked(&self) -> Result<Inventory, Failed> {
+    pub(super) fn looked(&self) -> Result<Inventory, Failed> {
         self.gpus.inventory().map_err(|error| ("looking at the GPUs".to_owned(), error.into()))
     }
 
@@ -145,6 +148,7 @@ impl Node<'_> {
                     return Ok(false);
                 }
             }
+            Step::Mps(_) => return self.restore_daemon(claimed, entry, index, seen),
         }
         let Some(step) = entry.steps.get_mut(index) else { return Ok(false) };
         self.step(step).map_err(|error| (doing, error))?;
@@ -213,6 +217,7 @@ impl Node<'_> {
                 *uuid = Some(partition.uuid);
             }
             Step::TimeSlice { gpu, interval, .. } => self.gpus.set_time_slice(gpu, *interval)?,
+            Step::Mps(daemon) => self.start_daemon(daemon)?,
         }
         Ok(())
     }
@@ -225,12 +230,13 @@ impl Node<'_> {
                 Ok(()) | Err(GpuError::NoGpu { .. }) => {}
                 Err(error) => return Err(error.into()),
             },
+            Step::Mps(daemon) => self.end_daemon(daemon)?,
         }
         Ok(())
     }
 }
 
-fn note(claimed: &mut Claimed<'_>, entry: &Entry) -> Result<(), Failed> {
+pub(super) fn note(claimed: &mut Claimed<'_>, entry: &Entry) -> Result<(), Failed> {
     claimed.write(entry).map_err(|error| ("writing the journal".to_owned(), error.into()))
 }
 
@@ -282,6 +288,9 @@ impl std::fmt::Display for Step {
             }
             Step::TimeSlice { gpu, interval, .. } => {
                 write!(f, "setting the time slice of {gpu} to {interval}")
+            }
+            Step::Mps(daemon) => {
+                write!(f, "starting the MPS control daemon {}", daemon.name)
             }
         }
     }

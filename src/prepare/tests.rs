@@ -181,8 +181,8 @@ impl World {
     fn with<T>(&self, gpus: &dyn Gpus, act: impl FnOnce(&Node<'_>) -> T) -> T {
         let cdi_dir = self.dir.path().join("cdi");
         let (journal, run) = (&self.journal, &self.run);
-        let hook = Path::new(crate::emit::HOOK);
-        act(&Node { gpus, journal, run, cdi_dir: &cdi_dir, hook, boot: "boot" })
+        let (hook, cgroups) = (Path::new(crate::emit::HOOK), Path::new("/"));
+        act(&Node { gpus, journal, run, cdi_dir: &cdi_dir, hook, cgroups, boot: "boot" })
     }
 
     /// What was made on the GPUs is gone, and so is `/run`. New partitions have new UUIDs.

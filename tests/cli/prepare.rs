@@ -211,7 +211,7 @@ fn every_refusal_leaves_the_node_as_it_was() {
         (claim("a", "gpu-0", ""), 1, "NO-DEVICE", "no device \"gpu-0\"; it has gpu-0000-1b-00"),
         (claim("a", "gpu-0000-43-00", ""), 1, "NO-DEVICE", "MIG mode"),
         (claim("a", WHOLE, "").replace("pool: n", "pool: m"), 1, "NO-DEVICE", "pool \"m\""),
-        (claim("a", WHOLE, &mps), 4, "CONFIG-UNSUPPORTED", "c.yaml:14:"),
+        (claim("a", WHOLE, &mps), 4, "CONFIG-UNSUPPORTED", "runs no MPS control daemon"),
         (claim("a", SMALL, &mig), 4, "CONFIG-INVALID", "cannot be time-sliced"),
         (claim("a", WHOLE, &time_slicing("Fast")), 4, "CONFIG-INVALID", "Default, Short, Medium"),
         (claim("a", SMALL, &named), 4, "CONFIG-INVALID", "GpuConfig cannot be applied to"),

@@ -20,6 +20,7 @@ mod mig;
 mod mps;
 mod product;
 mod real;
+mod shared;
 mod support;
 mod trace;
 
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         fault::tests(),
         product::tests(),
         mps::tests(),
+        shared::tests(),
         real::tests(),
     ];
     let skips = Skips::default();

@@ -51,6 +51,7 @@ pub(crate) fn tests() -> Vec<Test> {
             ("with multiUser all are served, as root", all_users),
             ("a driver without -M is told apart", no_multi_user),
             ("a host without cgroups is told", no_cgroup),
+            ("daemons of one name in two directories are two", namesakes),
             ("what a crash left in the directories is no obstacle", leftovers),
             ("GPUs are exclusive while they are shared, and as before after", compute_mode),
             ("no name leads elsewhere, or to a socket that nobody can reach", names),
@@ -87,6 +88,7 @@ impl World {
             active_thread_percentage: Some(50),
             pinned_memory: [(fake.uuid(0), 2 << 30)].into(),
             multi_user: false,
+            modes: [(fake.uuid(0), ComputeMode::Default)].into(),
         };
         Ok(Self { fake, setup })
     }
@@ -145,13 +147,11 @@ impl World {
 
     /// The cgroups that have this daemon's name.
     fn cgroups(&self) -> Vec<String> {
-        let name = format!("divvy/mps-{}", self.setup.name);
         let below = std::fs::read_dir(CGROUPS).unwrap().map(|entry| entry.unwrap().path());
         let all = std::iter::once(PathBuf::from(CGROUPS)).chain(below);
-        all.map(|root| root.join(&name))
-            .filter(|path| path.exists())
-            .map(|path| path.display().to_string())
-            .collect()
+        let ours = all.filter_map(|root| std::fs::read_dir(root.join("divvy")).ok()).flatten();
+        let names = ours.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with(&format!("mps-{}-", self.setup.name))).collect()
     }
 
     fn log(&self) -> String {
@@ -232,7 +232,7 @@ fn whole_life() -> Outcome {
     let session = nix::unistd::getsid(Some(nix::unistd::Pid::from_raw(pid.cast_signed()))).unwrap();
     assert_eq!(session.as_raw(), pid.cast_signed());
     let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-    assert!(cgroups.contains(&format!("/divvy/mps-{}", world.setup.name)), "{cgroups}");
+    assert!(cgroups.contains(&format!("/divvy/mps-{}-", world.setup.name)), "{cgroups}");
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/mnt")).unwrap();
     assert_ne!(namespace(&pid.to_string()), namespace("self"));
     let devices = format!("CUDA_VISIBLE_DEVICES=Some(\"{}\") fds=0,1,2\n", world.fake.uuid(0));
@@ -506,6 +506,20 @@ fn no_cgroup() -> Outcome {
     Outcome::Done
 }
 
+fn namesakes() -> Outcome {
+    let (one, mut other) = (world!(), world!());
+    other.setup.name.clone_from(&one.setup.name);
+    let (mut of_one, of_other) = (one.start(), other.start());
+    let mut client = one.client(1000);
+    client.given();
+    other.with(PATIENCE, |mps| mps.stop(&other.setup, Some(of_other.process))).unwrap();
+    assert!(client.runs());
+    assert!(!one.ensure(&mut of_one).unwrap());
+    client.end();
+    one.stop(Some(of_one.process));
+    Outcome::Done
+}
+
 fn leftovers() -> Outcome {
     let world = world!();
     let first = world.start();
@@ -518,17 +532,32 @@ fn leftovers() -> Outcome {
 }
 
 fn compute_mode() -> Outcome {
-    let world = world!();
+    let mut world = world!();
     let gpu = world.fake.uuid(0);
-    let mode = || world.fake.inventory().gpus[0].compute_mode;
+    let mode = |world: &World| world.fake.inventory().gpus[0].compute_mode;
     for before in [ComputeMode::Default, ComputeMode::Prohibited] {
         world.fake.nvml.set_compute_mode(&gpu, before).unwrap();
-        let modes = [(gpu.clone(), before)].into();
-        world.with(PATIENCE, |mps| mps.exclude(&modes)).unwrap();
-        assert_eq!(mode(), ComputeMode::ExclusiveProcess);
-        world.with(PATIENCE, |mps| mps.readmit(&modes)).unwrap();
-        assert_eq!(mode(), before);
+        world.setup.modes = [(gpu.clone(), before)].into();
+        let mut running = world.start();
+        assert_eq!(mode(&world), ComputeMode::ExclusiveProcess);
+        // Set back by somebody.
+        world.fake.nvml.set_compute_mode(&gpu, ComputeMode::Default).unwrap();
+        world.with(PATIENCE, |mps| mps.exclude(&world.setup)).unwrap();
+        assert_eq!(mode(&world), ComputeMode::ExclusiveProcess);
+        assert!(!world.ensure(&mut running).unwrap());
+        world.stop(Some(running.process));
+        assert_eq!(mode(&world), before);
+        world.script(&Script { never_ready: true, ..Script::default() });
+        let started = world.with(SHORT, |mps| mps.start(&world.setup));
+        fails(started, "MPS-START", &["not ready"]);
+        assert_eq!(mode(&world), before);
+        world.script(&Script::default());
     }
+    // What is left says how they were.
+    let running = world.start();
+    let left = world.with(PATIENCE, |mps| mps.left(&world.setup.name)).unwrap();
+    assert_eq!(left, world.setup);
+    world.stop(Some(running.process));
     Outcome::Done
 }
 

@@ -1,0 +1,158 @@
+//! A control daemon of MPS is started, brought back and ended here, with its GPUs' compute modes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
+
+use super::{
+    Node, PrepareError, StepError, absolute,
+    step::{Failed, note},
+};
+use crate::{
+    gpu::{ComputeMode, GpuError, Inventory},
+    journal::{Claimed, Entry, Work},
+    mps::{Access, Mps},
+    plan::{Daemon, Step, Target},
+};
+
+/// Where below the directory of records the daemons have theirs: it is emptied by a reboot, which
+/// ends them too.
+const BELOW: &str = "mps";
+
+/// How long is waited for each thing that a daemon does. It answers in milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+// === impl Node ===
+
+impl Node<'_> {
+    /// Notes how a daemon's GPUs were before it, and where it will be.
+    pub(super) fn look_up_daemon(&self, daemon: &mut Daemon) -> Result<(), GpuError> {
+        // Before anything is changed, where there is none to be had.
+        self.gpus.mps_control()?;
+        daemon.dir = absolute(self.run.path())?.join(BELOW);
+        daemon.modes = match self.mps(&daemon.dir).left(&daemon.name) {
+            // As they are now, it has made them itself.
+            Some(left) => left.modes,
+            None => modes(daemon, &self.gpus.inventory()?),
+        };
+        daemon.running = None;
+        Ok(())
+    }
+
+    pub(super) fn start_daemon(&self, daemon: &mut Daemon) -> Result<(), StepError> {
+        daemon.running = Some(self.mps(&daemon.dir).start(&daemon.setup())?);
+        Ok(())
+    }
+
+    pub(super) fn end_daemon(&self, daemon: &Daemon) -> Result<(), StepError> {
+        let running = daemon.running.as_ref().map(|running| running.process);
+        Ok(self.mps(&daemon.dir).stop(&daemon.setup(), running)?)
+    }
+
+    /// Brings a daemon of a prepared claim back, where it or what it serves has changed.
+    pub(super) fn restore_daemon(
+        &self,
+        claimed: &mut Claimed<'_>,
+        entry: &mut Entry,
+        index: usize,
+        seen: &Inventory,
+    ) -> Result<bool, Failed> {
+        let Some(mut step) = entry.steps.get(index).cloned() else { return Ok(false) };
+        let doing = step.to_string();
+        let failed = |error: StepError| (doing.clone(), error);
+        let before = step.clone();
+        resolve(&mut step, entry).map_err(|error| failed(error.into()))?;
+        let Step::Mps(daemon) = &mut step else { return Ok(false) };
+        let mps = self.mps(&daemon.dir);
+        // Somebody, or a reload of the driver, has set it back.
+        let exclusive = |mode: &ComputeMode| *mode == ComputeMode::ExclusiveProcess;
+        let mut restored = !modes(daemon, seen).values().all(exclusive);
+        if restored {
+            mps.exclude(&daemon.setup()).map_err(|error| failed(error.into()))?;
+        }
+        let same = matches!(&before, Step::Mps(before) if before.devices == daemon.devices);
+        let setup = daemon.setup();
+        let ensured = match &mut daemon.running {
+            Some(running) if same => mps.ensure(&setup, running),
+            // It has the devices that it had when it started, and these are others.
+            _ => mps.start(&setup).map(|running| {
+                daemon.running = Some(running);
+                true
+            }),
+        };
+        restored |= ensured.map_err(|error| failed(error.into()))?;
+        if step != before {
+            if let Some(there) = entry.steps.get_mut(index) {
+                *there = step;
+            }
+            note(claimed, entry)?;
+        }
+        Ok(restored)
+    }
+
+    /// What a container needs to be a client of a daemon.
+    pub(super) fn access(&self, daemon: &Daemon) -> Result<Access, StepError> {
+        Ok(self.mps(&daemon.dir).access(&daemon.setup())?)
+    }
+
+    fn mps<'a>(&'a self, dir: &'a Path) -> Mps<'a> {
+        Mps { gpus: self.gpus, dir, cgroups: self.cgroups, patience: PATIENCE }
+    }
+
+    /// Ends the daemons whose claims have no entry: a damaged one could not be made anew, or somebody
+    /// removed it. Their names.
+    pub(super) fn end_orphans(&self, work: &Work<'_>) -> Result<Vec<String>, PrepareError> {
+        let dir = absolute(self.run.path())?.join(BELOW);
+        let mps = self.mps(&dir);
+        let mut ended = Vec::new();
+        for name in mps.names() {
+            let Some((uid, _)) = name.rsplit_once('-') else { continue };
+            let Some(mut claimed) = work.attempt_claim(uid)? else { continue };
+            if !matches!(claimed.entry(), Ok(None)) {
+                continue;
+            }
+            let Some(mut setup) = mps.left(&name) else { continue };
+            let gpus: BTreeSet<String> = setup.modes.keys().cloned().collect();
+            if !claimed.attempt_gpus(&gpus)? {
+                continue;
+            }
+            // Who has them by now has set them as they should be.
+            let held = claimed.held_by_others(Some(&gpus))?;
+            setup.modes.retain(|gpu, _| held.iter().all(|held| held.target.gpu() != gpu));
+            let stopped = mps.stop(&setup, None).map_err(StepError::from);
+            stopped.map_err(|source| PrepareError::Step {
+                claim: uid.to_owned(),
+                doing: format!("ending the MPS control daemon {name}"),
+                source: Box::new(source),
+                left: Vec::new(),
+            })?;
+            ended.push(name);
+        }
+        Ok(ended)
+    }
+}
+
+/// Notes in a daemon's step the devices that the steps before it have made.
+pub(super) fn resolve(step: &mut Step, entry: &Entry) -> Result<(), GpuError> {
+    let Step::Mps(daemon) = step else { return Ok(()) };
+    let uuid = |target: &Target| match target {
+        Target::Gpu { gpu } => Ok(gpu.clone()),
+        Target::Partition { gpu, profile, placement } => {
+            let made = entry.made(target).map(str::to_owned);
+            made.ok_or_else(|| GpuError::NoPartition {
+                gpu: gpu.clone(),
+                partition: format!("{profile} at {placement}"),
+            })
+        }
+    };
+    daemon.devices = daemon.targets.iter().map(uuid).collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+/// The compute modes of the GPUs that a daemon has to itself.
+fn modes(daemon: &Daemon, inventory: &Inventory) -> BTreeMap<String, ComputeMode> {
+    let mode = |uuid: &str| Some((uuid.to_owned(), inventory.gpu(uuid)?.compute_mode));
+    daemon.whole_gpus().filter_map(mode).collect()
+}
