@@ -5,7 +5,7 @@
 //! ```
 //!
 //! One binary with several faces, chosen by the name it is installed as or by its first argument:
-//! [`shim`] in the place of an OCI runtime, [`precreate`] for podman and buildah, [`report`] and
+//! [`shim`] in the place of an OCI runtime, [`precreate`] for podman, [`report`] and
 //! [`verify`] as `createRuntime` hooks, [`container`] as the `createContainer` hook of a spec.
 //! Nothing is requested most of the time, so that way is short: no parse, no write, and the low-level
 //! runtime takes the process over.
@@ -51,7 +51,7 @@ usage: divvy-hook [--config FILE] runtime RUNTIME-ARGUMENTS…
 runtime    stands in the place of runc or crun: edits the config of a container that is created,
            then becomes the low-level runtime. So does any other name it is installed as, for
            example divvy-runtime: the name is the handler that the configuration declares.
-precreate  the filter that podman and buildah call (oci-hooks stage precreate).
+precreate  the filter that podman calls (oci-hooks stage precreate).
 verify     a createRuntime hook: fails when the container lacks what it requests.
 container  a createContainer hook: makes links in the container, and tells its loader of the
            libraries in folders.

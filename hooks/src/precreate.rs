@@ -1,4 +1,4 @@
-//! The precreate filter of podman and buildah: a config on standard input, the edited one on
+//! The precreate filter of podman: a config on standard input, the edited one on
 //! standard output (oci-hooks(5), stage `precreate`).
 //!
 //! podman throws our standard error away and shows only an exit status. So a failure is said by a

@@ -67,19 +67,9 @@ fn start(fixture: &Fixture, end: End, runtime: &str, native: bool) -> Result<Con
         fixture,
         &[(CLASS, "cri", &keys), (DEFAULT, "cri", &optional), ("divvy-runtime", "cri", "")],
     )?;
-    sandbox.write_mode(&keep, KEEP_SCRIPT.replace("SHIM", &default).as_bytes(), 0o755)?;
+    sandbox.write_mode(&keep, hook::keeping(DEFAULT).as_bytes(), 0o755)?;
     Ok(containerd)
 }
-
-/// Puts the bundle's configuration aside before the shim is called.
-const KEEP_SCRIPT: &str = r#"#!/bin/sh
-last=
-for word in "$@"; do
-  if [ "$last" = --bundle ]; then cp "$word/config.json" "$word/before.json"; fi
-  last=$word
-done
-exec SHIM "$@"
-"#;
 
 fn annotated(name: &str) -> Value {
     json!({"cdi.k8s.io/test": name})

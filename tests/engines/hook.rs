@@ -54,6 +54,21 @@ pub fn path(name: &str) -> String {
     format!("{DIR}/{name}")
 }
 
+/// A runtime that puts the bundle's configuration aside, as before.json, and becomes an installed name of the shim.
+pub fn keeping(name: &str) -> String {
+    format!(
+        r#"#!/bin/sh
+last=
+for word in "$@"; do
+  if [ "$last" = --bundle ]; then cp "$word/config.json" "$word/before.json"; fi
+  last=$word
+done
+exec {} "$@"
+"#,
+        path(name)
+    )
+}
+
 /// Records that a container of a pod has the device of [`device::spec`].
 pub fn record_pod(sandbox: &Sandbox, (uid, name): (&str, &str), container: &str) -> Result<()> {
     let device = DeviceRef {

@@ -1,4 +1,4 @@
-//! Runs divvy's hook under real container engines: runc, crun, containerd and podman, at both ends of their range.
+//! Runs divvy's hook under real container engines: runc, crun, containerd, podman, buildah and docker, at both ends of their range.
 //!
 //! Each test has a sandbox of its own (see `sandbox`), so none sees another's containers, and nothing stays behind.
 #![allow(
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Result;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
+mod buildah;
 mod bundle;
 mod container;
 mod containerd;
@@ -26,6 +27,7 @@ mod crio;
 mod ctr;
 mod device;
 mod direct;
+mod docker;
 mod driver;
 mod fixture;
 mod hook;
@@ -88,6 +90,8 @@ fn tests() -> ExitCode {
         ctr::tests(),
         podman::tests(),
         rootless::tests(),
+        docker::tests(),
+        buildah::tests(),
         crio::tests(),
     ]
     .into_iter()
