@@ -13,8 +13,9 @@ use super::{
 use crate::{
     claim::{ClaimError, MAX_BYTES, Manifests},
     emit,
-    plan::Daemon,
+    plan::{Daemon, Planned},
     prepare::{PrepareError, Prepared},
+    quantity::Quantity,
 };
 
 /// Prepare the claims of a file: their devices, CDI specs and records.
@@ -145,6 +146,12 @@ fn answer(done: &[Prepared]) -> Answer {
             }));
         }
         text.push_str(&table.to_string());
+        for (request, memory) in entry.devices.iter().filter_map(advised) {
+            text.push_str(&format!(
+                "  note    request {request}: {memory} of memory is advisory: its processes are told \
+                 so by their environment, and could unset it\n"
+            ));
+        }
         for (name, why) in entry.daemons().filter_map(without_cgroup) {
             let why = one_line(why);
             text.push_str(&format!(
@@ -182,4 +189,9 @@ fn daemon(daemon: &Daemon) -> serde_json::Value {
 /// The name of a control daemon that has no cgroup of its own, and why.
 fn without_cgroup(daemon: &Daemon) -> Option<(&str, &str)> {
     Some((&daemon.name, daemon.running.as_ref()?.no_cgroup.as_deref()?))
+}
+
+/// The request of a share, and the memory that its clients are told to keep to.
+fn advised(device: &Planned) -> Option<(&str, Quantity)> {
+    Some((&device.request, Quantity::bytes(device.shared_memory()?)))
 }

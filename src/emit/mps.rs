@@ -18,4 +18,9 @@ pub(super) fn edit(access: &Access, edits: &mut ContainerEdits) {
     edits.mounts.push(mount(&access.pipe, PIPE_IN_CONTAINER, "ro"));
     edits.mounts.push(mount(&access.shm, "/dev/shm", "rw"));
     edits.env.push(format!("CUDA_MPS_PIPE_DIRECTORY={PIPE_IN_CONTAINER}"));
+    if let Some(bytes) = access.pinned_memory {
+        // The daemon of a share has one device. It takes whole numbers of these, and 0 is none.
+        let megabytes = (bytes >> 20).max(1);
+        edits.env.push(format!("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={megabytes}M"));
+    }
 }

@@ -10,6 +10,7 @@ use super::{HookError, Part, cdi_name, spec};
 use crate::{
     claim::{Share, Sharing},
     gpu::{Files, Link, MountFile, MountKind, NodeFile},
+    mps::Access,
     plan::{Planned, Target},
 };
 
@@ -113,4 +114,30 @@ fn a_hook_that_cannot_be_run_or_that_others_may_write_is_refused() {
         assert_eq!(refused(&program), code);
     }
     assert_eq!(refused(folder.path()), "HOOK-MISSING", "a folder");
+}
+
+#[test]
+fn a_client_of_mps_has_its_daemons_pipes_and_memory() {
+    let edits = |pinned_memory| {
+        let (pipe, shm) = ("/run/divvy/mps/u-0/pipe".into(), "/run/divvy/mps/u-0/shm".into());
+        let mps = Some(Access { pipe, shm, pinned_memory });
+        let (name, files) = ("uid-gpu-a".to_owned(), Files::default());
+        let part = Part { name, device: "gpu-a", uuid: "GPU-1", files, mps };
+        let made = spec(vec![part], Files::default(), "/none".as_ref()).unwrap();
+        assert_eq!(check(&made), []);
+        made.devices[0].container_edits.clone()
+    };
+    let made = edits(None);
+    let mounts: Vec<_> = made
+        .mounts
+        .iter()
+        .map(|one| (one.host_path.as_str(), one.container_path.as_str(), one.options[0].as_str()))
+        .collect();
+    let (pipe, shm) = ("/run/divvy/mps/u-0/pipe", "/run/divvy/mps/u-0/shm");
+    assert_eq!(mounts, [(pipe, "/tmp/nvidia-mps", "ro"), (shm, "/dev/shm", "rw")]);
+    assert_eq!(made.env, ["DIVVY_GPU_A=GPU-1", "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"]);
+    for (bytes, told) in [(10 << 30, "0=10240M"), ((1 << 30) + 5, "0=1024M"), (7, "0=1M")] {
+        let told = format!("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT={told}");
+        assert_eq!(edits(Some(bytes)).env.last(), Some(&told));
+    }
 }

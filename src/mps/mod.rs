@@ -92,6 +92,9 @@ pub struct Access {
     pub pipe: PathBuf,
     /// Mounted at `/dev/shm`.
     pub shm: PathBuf,
+    /// The memory that its processes are told to pin at most, in bytes: less than the daemon allows
+    /// to all. Told by the environment, which they could unset.
+    pub pinned_memory: Option<u64>,
 }
 
 // === impl Mps ===
@@ -124,23 +127,33 @@ impl Mps<'_> {
         let program = self.gpus.mps_control()?;
         let place = Place::new(self.dir, &setup.name)?;
         if running.process.open().is_none() {
-            // Started again before, by who could not note it any more.
-            *running = match self.listens(&place).and_then(Process::of) {
-                Some(process) => {
-                    self.answers(&program, setup, process)?;
-                    Running { process, no_cgroup: self.adopt(setup, process) }
-                }
-                None => {
-                    self.exclude(setup)?;
-                    self.bring_up(&program, setup)?
-                }
-            };
+            // Started again before, maybe, by who could not note it any more.
+            *running = self.join(setup)?;
             return Ok(true);
         }
         self.answers(&program, setup, running.process)?;
         place.trim_log();
         running.no_cgroup = self.adopt(setup, running.process);
         Ok(false)
+    }
+
+    /// The daemon of this name as it runs, whoever started it; started where none does.
+    ///
+    /// # Errors
+    /// As [`Mps::ensure`].
+    pub fn join(&self, setup: &Setup) -> Result<Running, MpsError> {
+        let program = self.gpus.mps_control()?;
+        let place = Place::new(self.dir, &setup.name)?;
+        match self.listens(&place).and_then(Process::of) {
+            Some(process) => {
+                self.answers(&program, setup, process)?;
+                Ok(Running { process, no_cgroup: self.adopt(setup, process) })
+            }
+            None => {
+                self.exclude(setup)?;
+                self.bring_up(&program, setup)
+            }
+        }
     }
 
     /// Ends a daemon with its servers, sets its GPUs as they were, and removes its directories. Needs
@@ -230,7 +243,7 @@ impl Mps<'_> {
     /// No daemon can have that name.
     pub fn access(&self, setup: &Setup) -> Result<Access, MpsError> {
         let place = Place::new(self.dir, &setup.name)?;
-        Ok(Access { pipe: place.pipe(), shm: place.shm() })
+        Ok(Access { pipe: place.pipe(), shm: place.shm(), pinned_memory: None })
     }
 
     fn gone(&self, setup: &Setup, process: Process, held: &Held) -> Result<(), MpsError> {

@@ -136,16 +136,6 @@ pub enum PlanError {
         /// The GPU's compute capability.
         compute: (u32, u32),
     },
-    /// What this divvy cannot set up yet.
-    #[error("claim {claim}: {place}: {what} comes with a later version")]
-    Unsupported {
-        /// The claim.
-        claim: String,
-        /// The device, or where the configuration is written.
-        place: String,
-        /// `mps`
-        what: &'static str,
-    },
 }
 
 struct Offered<'a>(&'a [String]);
@@ -161,9 +151,7 @@ impl PlanError {
             Self::Fault { .. } => "GPU-FAULT",
             Self::Overlap { .. } => "OVERLAP",
             Self::WrongKind { .. } | Self::NoSuchDevice { .. } => "CONFIG-INVALID",
-            Self::ShareWithoutMps { .. } | Self::Unsupported { .. } | Self::OldForMps { .. } => {
-                "CONFIG-UNSUPPORTED"
-            }
+            Self::ShareWithoutMps { .. } | Self::OldForMps { .. } => "CONFIG-UNSUPPORTED",
         }
     }
 }

@@ -148,7 +148,6 @@ pub fn plan(
         plan.devices.push(planned);
     }
     groups.iter().try_for_each(|group| group.check(claim))?;
-    share::unsupported(claim, &plan.devices)?;
     // Last: partitions have their UUIDs by then.
     plan.steps.extend(groups.iter().enumerate().map(|(index, group)| group.step(claim, index)));
     Ok(plan)

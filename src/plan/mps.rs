@@ -18,6 +18,9 @@ use crate::{
 pub struct Daemon {
     /// Its name.
     pub name: String,
+    /// Whether it serves the shares that several claims have of its one GPU.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub common: bool,
     /// What it serves, as its clients number it.
     pub targets: Vec<Target>,
     /// What it is told.
@@ -45,29 +48,40 @@ pub(super) struct Group<'a> {
     targets: Vec<Target>,
     /// The compute capability of the oldest.
     compute: (u32, u32),
+    /// The GPU of which the claim has a share: its daemon serves that of every claim.
+    common: Option<&'a str>,
 }
+
+/// What the name of a daemon of several claims begins with, before its GPU's UUID.
+const COMMON: &str = "shared-";
 
 /// From here on MPS has its limits, and `multiUser`.
 const VOLTA: (u32, u32) = (7, 0);
 
-/// Puts a device that is shared by MPS into the group of its configuration.
+/// Puts a device that is shared by MPS into the group of its configuration; a share of a GPU into
+/// one of its own, as other claims have another configuration.
 pub(super) fn join<'a>(
     groups: &mut Vec<Group<'a>>,
     configured: Option<&'a Configured>,
     planned: &Planned,
-    gpu: &Gpu,
+    gpu: &'a Gpu,
 ) {
     let Some(configured) = configured.filter(|_| !planned.admin) else { return };
     let Sharing::Mps(settings) = &configured.sharing else { return };
     let target = planned.target.clone();
-    match groups.iter_mut().find(|group| std::ptr::eq(group.configured, configured)) {
+    let is_share = planned.share.is_some() && matches!(target, Target::Gpu { .. });
+    let common = is_share.then_some(gpu.uuid.as_str());
+    let of_it = |group: &&mut Group<'_>| {
+        std::ptr::eq(group.configured, configured) && group.common == common
+    };
+    match groups.iter_mut().find(of_it) {
         Some(group) => {
             group.targets.push(target);
             group.compute = group.compute.min(gpu.compute);
         }
         None => {
             let (targets, compute) = (vec![target], gpu.compute);
-            groups.push(Group { configured, settings, targets, compute });
+            groups.push(Group { configured, settings, targets, compute, common });
         }
     }
 }
@@ -105,7 +119,11 @@ impl Group<'_> {
     /// Starts the daemon of the group that has this place among the claim's.
     pub(super) fn step(&self, claim: &Claim, index: usize) -> Step {
         Step::Mps(Daemon {
-            name: format!("{}-{index}", claim.uid),
+            name: match self.common {
+                Some(gpu) => format!("{COMMON}{gpu}"),
+                None => format!("{}-{index}", claim.uid),
+            },
+            common: self.common.is_some(),
             targets: self.targets.clone(),
             settings: self.settings.clone(),
             devices: Vec::new(),
@@ -140,6 +158,14 @@ impl Daemon {
             pinned_memory: (0..).zip(&self.devices).filter_map(limit).collect(),
             multi_user: self.settings.multi_user,
             modes: self.modes.clone(),
+        }
+    }
+
+    /// The claim whose daemon has this name; where it is that of several, a name that none has.
+    pub fn owner(name: &str) -> Option<&str> {
+        match name.starts_with(COMMON) {
+            true => Some(name),
+            false => Some(name.rsplit_once('-')?.0),
         }
     }
 

@@ -24,17 +24,6 @@ pub(super) fn check(claim: &Claim, planned: &Planned) -> Result<(), PlanError> {
     }
 }
 
-/// The refusal of all shares: no control daemon serves several claims yet.
-pub(super) fn unsupported(claim: &Claim, devices: &[Planned]) -> Result<(), PlanError> {
-    match devices.iter().find(|device| device.share.is_some() && !device.admin) {
-        Some(Planned { device, .. }) => {
-            let (claim, place) = (claim.title(), device.clone());
-            Err(PlanError::Unsupported { claim, place, what: "a share of a device" })
-        }
-        None => Ok(()),
-    }
-}
-
 /// What keeps a share from being given beside those that other claims, and this one, have of the
 /// GPU, if anything does, to be read behind its name.
 pub(super) fn obstacle(
@@ -63,7 +52,20 @@ pub(super) fn obstacle(
 }
 
 fn memory(share: &Share) -> Quantity {
+    consumed(share).unwrap_or(Quantity::ZERO)
+}
+
+fn consumed(share: &Share) -> Option<Quantity> {
     let own = share.consumed.get(MEMORY);
-    let amount = own.or_else(|| share.consumed.get(&format!("{DRIVER}/{MEMORY}")));
-    amount.copied().unwrap_or(Quantity::ZERO)
+    own.or_else(|| share.consumed.get(&format!("{DRIVER}/{MEMORY}"))).copied()
+}
+
+// === impl Planned ===
+
+impl Planned {
+    /// The memory of which it is a share, in bytes, where that is said.
+    pub fn shared_memory(&self) -> Option<u64> {
+        let memory = consumed(self.share.as_ref()?)?;
+        memory.integer().and_then(|bytes| u64::try_from(bytes).ok())
+    }
 }

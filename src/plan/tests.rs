@@ -297,17 +297,20 @@ fn shares_of_a_gpu_are_had_side_by_side_where_they_are_set_up_the_same() {
         let given =
             |(id, memory): &(&str, &str)| Given { share: share(id, memory), ..given("a", WHOLE) };
         let results = shares.iter().map(given).collect();
-        planned(results, vec![configured(&[], sharing)], &[], held).unwrap_err()
+        planned(results, vec![configured(&[], sharing)], &[], held)
     };
-    // The GPU has 81559 MiB. What fits gets as far as shares themselves, which are not there yet.
+    // The GPU has 81559 MiB.
     for (shares, held) in [
         (&[("a", "81559Mi")][..], vec![]),
         (&[("a", "40Gi"), ("b", "40599Mi")], vec![]),
         (&[("a", "20Gi"), ("b", "20Gi")], vec![other(half(), "39Gi")]),
     ] {
-        let error = give(shares, half(), &held);
-        assert_eq!(error.code(), "CONFIG-UNSUPPORTED", "{error}");
-        assert!(error.to_string().contains("gpu-0000-1b-00: a share of a device comes"), "{error}");
+        let plan = give(shares, half(), &held).unwrap();
+        let [Step::Mps(daemon)] = plan.steps.as_slice() else { panic!("{:?}", plan.steps) };
+        // Whichever claim it is, and however many shares that has of it.
+        assert_eq!((daemon.name.as_str(), daemon.common), ("shared-GPU-0", true));
+        assert_eq!(plan.devices.len(), shares.len());
+        assert!(plan.devices[0].shared_memory().unwrap() > 1 << 30);
     }
     for (shares, held, says) in [
         (
@@ -328,14 +331,14 @@ fn shares_of_a_gpu_are_had_side_by_side_where_they_are_set_up_the_same() {
             "is held by claim default/other",
         ),
     ] {
-        let error = give(shares, half(), &held);
+        let error = give(shares, half(), &held).unwrap_err();
         assert_eq!(error.code(), "OVERLAP", "{error}");
         assert!(error.to_string().contains(says), "{error}");
     }
     let error = planned(vec![given("a", WHOLE)], vec![], &[], &[other(half(), "1Gi")]).unwrap_err();
     assert_eq!(error.code(), "OVERLAP", "{error}");
     for sharing in [Sharing::Exclusive, Sharing::TimeSlicing(Interval::Short)] {
-        let error = give(&[("a", "1Gi")], sharing, &[]);
+        let error = give(&[("a", "1Gi")], sharing, &[]).unwrap_err();
         assert_eq!(error.code(), "CONFIG-UNSUPPORTED", "{error}");
         assert!(error.to_string().contains("is given in shares by mps alone"), "{error}");
     }

@@ -14,7 +14,7 @@ use crate::{
     gpu::{ComputeMode, GpuError, Inventory},
     journal::{Claimed, Entry, Work},
     mps::{Access, Mps},
-    plan::{Daemon, Step, Target},
+    plan::{Daemon, Planned, Step, Target},
 };
 
 /// Where below the directory of records the daemons have theirs: it is emptied by a reboot, which
@@ -41,12 +41,30 @@ impl Node<'_> {
         Ok(())
     }
 
-    pub(super) fn start_daemon(&self, daemon: &mut Daemon) -> Result<(), StepError> {
-        daemon.running = Some(self.mps(&daemon.dir).start(&daemon.setup())?);
+    pub(super) fn start_daemon(
+        &self,
+        claimed: &Claimed<'_>,
+        daemon: &mut Daemon,
+    ) -> Result<(), StepError> {
+        let (mps, setup) = (self.mps(&daemon.dir), daemon.setup());
+        // One that others use is theirs too; without them, whatever has its name was left.
+        let running = match is_others_too(claimed, daemon)? {
+            true => mps.join(&setup)?,
+            false => mps.start(&setup)?,
+        };
+        daemon.running = Some(running);
         Ok(())
     }
 
-    pub(super) fn end_daemon(&self, daemon: &Daemon) -> Result<(), StepError> {
+    /// Ends a daemon, unless other claims use it.
+    pub(super) fn end_daemon(
+        &self,
+        claimed: &Claimed<'_>,
+        daemon: &Daemon,
+    ) -> Result<(), StepError> {
+        if is_others_too(claimed, daemon)? {
+            return Ok(());
+        }
         let running = daemon.running.as_ref().map(|running| running.process);
         Ok(self.mps(&daemon.dir).stop(&daemon.setup(), running)?)
     }
@@ -76,11 +94,14 @@ impl Node<'_> {
         let setup = daemon.setup();
         let ensured = match &mut daemon.running {
             Some(running) if same => mps.ensure(&setup, running),
-            // It has the devices that it had when it started, and these are others.
-            _ => mps.start(&setup).map(|running| {
-                daemon.running = Some(running);
-                true
-            }),
+            // It has the devices that it had when it started, and these are others. Or a boot has
+            // ended it, and another claim may have started it again.
+            there => {
+                if there.is_none() { mps.join(&setup) } else { mps.start(&setup) }.map(|running| {
+                    daemon.running = Some(running);
+                    true
+                })
+            }
         };
         restored |= ensured.map_err(|error| failed(error.into()))?;
         if step != before {
@@ -93,8 +114,9 @@ impl Node<'_> {
     }
 
     /// What a container needs to be a client of a daemon.
-    pub(super) fn access(&self, daemon: &Daemon) -> Result<Access, StepError> {
-        Ok(self.mps(&daemon.dir).access(&daemon.setup())?)
+    pub(super) fn access(&self, daemon: &Daemon, device: &Planned) -> Result<Access, StepError> {
+        let access = self.mps(&daemon.dir).access(&daemon.setup())?;
+        Ok(Access { pinned_memory: device.shared_memory().filter(|_| daemon.common), ..access })
     }
 
     fn mps<'a>(&'a self, dir: &'a Path) -> Mps<'a> {
@@ -108,7 +130,7 @@ impl Node<'_> {
         let mps = self.mps(&dir);
         let mut ended = Vec::new();
         for name in mps.names() {
-            let Some((uid, _)) = name.rsplit_once('-') else { continue };
+            let Some(uid) = Daemon::owner(&name) else { continue };
             let Some(mut claimed) = work.attempt_claim(uid)? else { continue };
             if !matches!(claimed.entry(), Ok(None)) {
                 continue;
@@ -118,8 +140,11 @@ impl Node<'_> {
             if !claimed.attempt_gpus(&gpus)? {
                 continue;
             }
-            // Who has them by now has set them as they should be.
             let held = claimed.held_by_others(Some(&gpus))?;
+            if uid == name && held.iter().any(|held| held.share.is_some()) {
+                continue;
+            }
+            // Who has them by now has set them as they should be.
             setup.modes.retain(|gpu, _| held.iter().all(|held| held.target.gpu() != gpu));
             let stopped = mps.stop(&setup, None).map_err(StepError::from);
             stopped.map_err(|source| PrepareError::Step {
@@ -132,6 +157,16 @@ impl Node<'_> {
         }
         Ok(ended)
     }
+}
+
+/// Whether other claims use this daemon. Whoever asks has its GPU in hand.
+fn is_others_too(claimed: &Claimed<'_>, daemon: &Daemon) -> Result<bool, StepError> {
+    if !daemon.common {
+        return Ok(false);
+    }
+    let gpus = daemon.targets.iter().map(|target| target.gpu().to_owned()).collect();
+    let held = claimed.held_by_others(Some(&gpus))?;
+    Ok(held.iter().any(|held| held.share.is_some() && daemon.serves(&held.target)))
 }
 
 /// Notes in a daemon's step the devices that the steps before it have made.

@@ -43,7 +43,8 @@ impl Node<'_> {
             };
             let files = self.gpus.device_files(gpu, partition)?;
             let uuid = partition.unwrap_or(gpu);
-            let mps = entry.daemon_of(device).map(|daemon| self.access(daemon)).transpose()?;
+            let daemon = entry.daemon_of(device);
+            let mps = daemon.map(|daemon| self.access(daemon, device)).transpose()?;
             parts.push(emit::Part { name, device: &device.device, uuid, files, mps });
         }
         Ok(emit::spec(parts, self.gpus.driver_files()?, self.hook)?)

@@ -49,7 +49,7 @@ impl Node<'_> {
             return Err(failed);
         }
         let Some(step) = entry.steps.last_mut() else { return Ok(()) };
-        let done = self.step(step).map_err(|error| (step.to_string(), error));
+        let done = self.step(claimed, step).map_err(|error| (step.to_string(), error));
         // A partition that failed was not made, and one that lies there now is somebody else's. A
         // time slice may have been set, and is set back as it was found.
         if done.is_err() && matches!(step, Step::Partition(_)) {
@@ -151,7 +151,7 @@ impl Node<'_> {
             Step::Mps(_) => return self.restore_daemon(claimed, entry, index, seen),
         }
         let Some(step) = entry.steps.get_mut(index) else { return Ok(false) };
-        self.step(step).map_err(|error| (doing, error))?;
+        self.step(claimed, step).map_err(|error| (doing, error))?;
         note(claimed, entry)?;
         Ok(true)
     }
@@ -178,7 +178,7 @@ impl Node<'_> {
         let lost = made.uuid.take();
         note(claimed, entry)?;
         let Some(step) = entry.steps.get_mut(index) else { return Ok(()) };
-        let stepped = self.step(step).map_err(|error| (step.to_string(), error));
+        let stepped = self.step(claimed, step).map_err(|error| (step.to_string(), error));
         if let (Err(_), Step::Partition(made)) = (&stepped, step) {
             // None was made, so that one that comes to lie there is not ours.
             made.uuid = lost;
@@ -199,7 +199,7 @@ impl Node<'_> {
         // Nothing that was done outlives a boot: what is there now, somebody else did.
         let steps = if entry.boot == self.boot { &*entry.steps } else { &[] };
         for step in steps.iter().rev() {
-            attempt(format!("undoing: {step}"), self.unstep(step));
+            attempt(format!("undoing: {step}"), self.unstep(claimed, step));
         }
         if left.is_empty() {
             let removed = claimed.remove(entry).map_err(StepError::from);
@@ -209,7 +209,7 @@ impl Node<'_> {
         left
     }
 
-    fn step(&self, step: &mut Step) -> Result<(), StepError> {
+    fn step(&self, claimed: &Claimed<'_>, step: &mut Step) -> Result<(), StepError> {
         match step {
             Step::Partition(made) => {
                 let MadePartition { gpu, profile, placement, uuid } = made;
@@ -217,12 +217,12 @@ impl Node<'_> {
                 *uuid = Some(partition.uuid);
             }
             Step::TimeSlice { gpu, interval, .. } => self.gpus.set_time_slice(gpu, *interval)?,
-            Step::Mps(daemon) => self.start_daemon(daemon)?,
+            Step::Mps(daemon) => self.start_daemon(claimed, daemon)?,
         }
         Ok(())
     }
 
-    fn unstep(&self, step: &Step) -> Result<(), StepError> {
+    fn unstep(&self, claimed: &Claimed<'_>, step: &Step) -> Result<(), StepError> {
         match step {
             Step::Partition(made) => self.gpus.destroy_partition(made)?,
             Step::TimeSlice { gpu, before, .. } => match self.gpus.set_time_slice(gpu, *before) {
@@ -230,7 +230,7 @@ impl Node<'_> {
                 Ok(()) | Err(GpuError::NoGpu { .. }) => {}
                 Err(error) => return Err(error.into()),
             },
-            Step::Mps(daemon) => self.end_daemon(daemon)?,
+            Step::Mps(daemon) => self.end_daemon(claimed, daemon)?,
         }
         Ok(())
     }
