@@ -26,9 +26,10 @@ test-unit: hook test-counts
 test-engines: hook
 	cargo test --quiet --locked --test engines
 
-bench: hook
+bench: build
 	./bench/build.sh
 	cargo run --quiet --locked -p divvy-bench -- run
+	cargo run --quiet --locked --release -p divvy-bench -- node
 
 test-counts bless-counts: hook
 	./scripts/need.sh valgrind strace

@@ -1,8 +1,9 @@
-//! The bench of divvy-hook: `divvy-bench run`, `test`, `bless`, `order`, `against` or `under`, from the repository's root, as root.
+//! The bench of divvy-hook, and of the node side: `divvy-bench run`, `node`, `test`, `bless`, `order`, `against` or `under`, from the repository's root, as root.
 
 mod bench;
 mod config;
 mod counts;
+mod node;
 mod nvidia;
 mod order;
 mod records;
@@ -25,6 +26,7 @@ const ORDER: &str = "hooks/order.ld";
 
 const USAGE: &str = "\
 usage: divvy-bench run|test|bless|order [WORKLOAD…]
+       divvy-bench node                measures the node side
        divvy-bench against ./BUILD… [WORKLOAD…]   compares the hook with other builds of it
        divvy-bench under LINE TOOL…    runs the hook of one line below a tool, as: under b/8 strace -c";
 
@@ -39,6 +41,10 @@ fn main() -> Result<()> {
     let target = Path::new("target");
     if let ("test", Some(why)) = (face.as_str(), skipped(target)) {
         return Ok(writeln!(std::io::stdout(), "SKIPPED the counts of {COUNTS}: {why}")?);
+    }
+    if face == "node" {
+        let (dir, daemon) = (target.join("bench/node"), target.join("release/divvy-node"));
+        return node::run(&dir, &daemon, &mut std::io::stdout());
     }
     let mut room = Room::new(target)?;
     match face.as_str() {

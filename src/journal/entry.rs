@@ -85,6 +85,12 @@ impl Entry {
             .collect()
     }
 
+    /// The GPUs of which it keeps something from others.
+    pub(super) fn held_gpus(&self) -> BTreeSet<String> {
+        let steps = self.steps.iter().map(|step| step.gpu().to_owned());
+        self.held().map(|held| held.target.gpu().to_owned()).chain(steps).collect()
+    }
+
     /// What the claim holds, so that no other gets it.
     pub fn held(&self) -> impl Iterator<Item = Held> + '_ {
         let devices = self.devices.iter().filter(|device| !device.admin);

@@ -108,7 +108,7 @@ impl Journal {
                 let Listed::Claim(uid) = listed else { continue };
                 match self.entry(uid) {
                     Ok(Some(entry)) => {
-                        for gpu in entry.gpus() {
+                        for gpu in entry.held_gpus() {
                             index.add(&gpu, uid)?;
                         }
                         if entry.origin == Origin::Local {
@@ -270,7 +270,7 @@ impl Claimed<'_> {
     /// # Errors
     /// When it cannot be written; what was there before stays.
     pub fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {
-        for gpu in entry.gpus() {
+        for gpu in entry.held_gpus() {
             if !self.indexed.contains(&gpu) {
                 self.work.index.add(&gpu, &self.uid)?;
                 self.indexed.insert(gpu);
@@ -288,7 +288,7 @@ impl Claimed<'_> {
         if entry.origin == Origin::Local {
             self.named = Some((entry.namespace.clone(), entry.name.clone()));
         }
-        self.indexed.extend(entry.gpus());
+        self.indexed.extend(entry.held_gpus());
         Ok(())
     }
 
