@@ -63,6 +63,7 @@ impl Allocate {
                     target: Target::of(&device),
                     share: chosen.share.clone(),
                     // Nothing is prepared beside it here.
+                    switched: false,
                     sharing: Sharing::default(),
                 }));
             }

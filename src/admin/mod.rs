@@ -25,7 +25,7 @@ use divvy_hook::record::RunDir;
 use crate::{
     claim::wrong_with,
     emit,
-    gpu::{self, Gpus, Missing, Roots},
+    gpu::{self, Gpus, MigPolicy, Missing, Roots},
     journal::Journal,
     prepare::Node,
 };
@@ -63,18 +63,29 @@ enum Command {
     Lint(lint::Lint),
 }
 
-/// Options of all commands that some have no use for: taken, so that a line can begin with them
-/// whatever the command is, and not listed.
-const UNUSED: [(&str, &[&str]); 6] = [
-    ("allocate", &["hook", "cdi_dir", "run_dir"]),
-    ("migrate", &["gpus", "driver_root", "dev_root", "hook", "cdi_dir", "run_dir", "state_dir"]),
-    ("unprepare", &["gpus", "hook"]),
-    (
-        "inject",
-        &["output", "gpus", "driver_root", "dev_root", "hook", "cdi_dir", "run_dir", "state_dir"],
-    ),
-    ("devices", &["hook", "run_dir"]),
-    ("lint", &["gpus", "driver_root", "dev_root", "hook", "cdi_dir", "run_dir", "state_dir"]),
+/// The options of all commands, which each takes, so that a line can begin with them whatever the
+/// command is.
+const OF_ALL: [&str; 10] = [
+    "output",
+    "gpus",
+    "driver_root",
+    "dev_root",
+    "hook",
+    "switch_mig",
+    "adopt_mig",
+    "cdi_dir",
+    "run_dir",
+    "state_dir",
+];
+
+/// Those that a command has use for and lists, where not all.
+const USED: [(&str, &[&str]); 6] = [
+    ("allocate", &["output", "gpus", "driver_root", "dev_root", "switch_mig", "state_dir"]),
+    ("migrate", &["output"]),
+    ("unprepare", &["output", "driver_root", "dev_root", "cdi_dir", "run_dir", "state_dir"]),
+    ("inject", &[]),
+    ("devices", &["output", "gpus", "driver_root", "dev_root", "cdi_dir", "state_dir"]),
+    ("lint", &["output"]),
 ];
 
 /// Where things are, as far as the command line says.
@@ -96,6 +107,14 @@ pub(crate) struct PlacesArgs {
     /// The hook that CDI specs name, divvy-hook: an absolute path on this machine
     #[arg(long, global = true, value_name = "FILE", default_value = emit::HOOK)]
     hook: PathBuf,
+    /// Switch the MIG mode of an idle GPU where a claim needs it and no reset is needed for it: on
+    /// Hopper and newer. It is switched back with the last claim
+    #[arg(long, global = true)]
+    switch_mig: bool,
+    /// Take MIG partitions that somebody else made for divvy's own: they are ended with the claim
+    /// that is given them. Otherwise they are given, and left as they are
+    #[arg(long, global = true)]
+    adopt_mig: bool,
     /// Where claims' CDI specs are written [default: /var/run/cdi; without root
     /// $XDG_RUNTIME_DIR/divvy/cdi]
     #[arg(long, global = true, value_name = "DIR")]
@@ -194,10 +213,11 @@ fn listing(mut command: clap::Command) -> clap::Command {
     command.build();
     command.mut_subcommands(|subcommand| {
         let name = subcommand.get_name();
-        let unused = UNUSED.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, ids)| *ids);
-        subcommand.mut_args(|arg| match unused.contains(&arg.get_id().as_str()) {
-            true => arg.hide(true),
-            false => arg,
+        let used = USED.iter().find(|(of, _)| *of == name).map_or(&OF_ALL[..], |(_, ids)| *ids);
+        subcommand.mut_args(|arg| {
+            let id = arg.get_id().as_str();
+            let unused = OF_ALL.contains(&id) && !used.contains(&id);
+            if unused { arg.hide(true) } else { arg }
         })
     })
 }
@@ -329,11 +349,15 @@ impl Places<'_> {
         place(self.args.cdi_dir.as_ref(), "/var/run/cdi", own, lacking)
     }
 
+    fn mig(&self) -> MigPolicy {
+        MigPolicy { switch: self.args.switch_mig, adopt: self.args.adopt_mig }
+    }
+
     /// The GPUs that were named.
     pub(crate) fn gpus(&self) -> Result<Box<dyn Gpus>, Failure> {
         match &self.args.gpus {
             Some(address) => {
-                gpu::open(address, &self.roots()).map_err(|e| Failure::of(e.code(), &e))
+                gpu::open(address, &self.roots(), self.mig()).map_err(|e| Failure::of(e.code(), &e))
             }
             None => Err(Failure::new(
                 "NO-GPUS",
@@ -348,7 +372,7 @@ impl Places<'_> {
 impl Kept {
     /// The GPUs that a claim was prepared on.
     pub(crate) fn gpus(&self, address: &str) -> Box<dyn Gpus> {
-        gpu::open(address, &self.roots)
+        gpu::open(address, &self.roots, MigPolicy::default())
             .unwrap_or_else(|error| Box::new(Missing::new(address, error)))
     }
 

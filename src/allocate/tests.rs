@@ -62,7 +62,13 @@ fn chosen(requests: &str, held: &[Held]) -> Result<Vec<String>, AllocateError> {
 
 /// Held by another claim, not in part.
 fn whole(target: Target) -> Held {
-    Held { claim: "x/y".to_owned(), target, share: None, sharing: Sharing::Exclusive }
+    Held {
+        claim: "x/y".to_owned(),
+        target,
+        share: None,
+        sharing: Sharing::Exclusive,
+        switched: false,
+    }
 }
 
 fn held(profile: &str, start: u8, size: u8) -> Vec<Held> {

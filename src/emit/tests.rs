@@ -55,6 +55,7 @@ fn a_spec_has_its_devices_what_they_share_and_the_lowest_version() {
 fn shares_of_a_device_have_names_of_their_own() {
     let share = |id: &str| Share { id: id.to_owned(), consumed: BTreeMap::new() };
     let device = |share: Option<Share>| Planned {
+        existing: None,
         request: "r".to_owned(),
         pool: "n".to_owned(),
         device: "gpu-a".to_owned(),

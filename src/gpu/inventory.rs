@@ -18,6 +18,17 @@ pub struct Inventory {
     pub gpus: Vec<Gpu>,
     /// GPUs that are there and do not answer, by PCI address: none of them can be given.
     pub faults: Vec<Fault>,
+    /// What may be done to them.
+    pub mig_policy: MigPolicy,
+}
+
+/// What divvy may do to MIG beyond making its own partitions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MigPolicy {
+    /// Switch the mode of an idle GPU that needs no reset for it.
+    pub switch: bool,
+    /// Take a partition that somebody else made for its own: it is ended with its claim.
+    pub adopt: bool,
 }
 
 /// The driver that the GPUs run on.
@@ -140,7 +151,8 @@ impl Inventory {
     pub fn devices(&self) -> impl Iterator<Item = Device<'_>> {
         self.gpus.iter().flat_map(|gpu| {
             let whole = (!matches!(gpu.mig, Mig::On(_))).then_some(Device::Gpu(gpu));
-            let profiles = if whole.is_some() { &[] } else { gpu.profiles.as_ref() };
+            let parts = whole.is_none() || self.switches(gpu);
+            let profiles = if parts { gpu.profiles.as_ref() } else { &[] };
             let parts = profiles.iter().flat_map(move |profile| {
                 profile.placements().map(move |placement| Device::Partition {
                     gpu,
@@ -150,6 +162,11 @@ impl Inventory {
             });
             whole.into_iter().chain(parts)
         })
+    }
+
+    /// True for a GPU that is given whole, and in partitions once its MIG mode is switched on.
+    pub fn switches(&self, gpu: &Gpu) -> bool {
+        self.mig_policy.switch && gpu.mig == Mig::Off && gpu.may_set_mig(true).is_ok()
     }
 
     /// The device of this name, whether or not the GPU's MIG mode lets it be given now.
@@ -199,6 +216,12 @@ impl Gpu {
         self.profiles.iter().find(|profile| profile.name == name)
     }
 
+    /// The partition of this profile that exists exactly there.
+    pub fn partition(&self, profile: &str, placement: Placement) -> Option<&Partition> {
+        let mut all = self.partitions().iter();
+        all.find(|there| there.profile == profile && there.placement == placement)
+    }
+
     /// The partitions that exist.
     pub fn partitions(&self) -> &[Partition] {
         match &self.mig {
@@ -208,7 +231,7 @@ impl Gpu {
     }
 
     /// Refuses to switch its MIG mode where that is known to be no use; true when it is so already.
-    pub(super) fn may_set_mig(&self, on: bool) -> Result<bool, GpuError> {
+    pub(crate) fn may_set_mig(&self, on: bool) -> Result<bool, GpuError> {
         let (gpu, product) = (self.uuid.clone(), self.product.clone());
         let there = match &self.mig {
             Mig::Unsupported => return Err(GpuError::NoMig { gpu, product }),

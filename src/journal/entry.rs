@@ -99,23 +99,31 @@ impl Entry {
             target: device.target.clone(),
             share: device.share.clone(),
             sharing: device.sharing.clone(),
+            switched: self.switched(device.target.gpu()),
         })
     }
 
-    /// The UUID of the partition that a step of this claim made for a device.
-    pub fn partition_of(&self, device: &Planned) -> Option<&str> {
-        self.made(&device.target)
+    fn switched(&self, gpu: &str) -> bool {
+        let switches = |step: &Step| matches!(step, Step::MigMode { gpu: of } if of == gpu);
+        self.steps.iter().any(switches)
     }
 
-    /// The UUID of the partition that a step of this claim made there.
-    pub fn made(&self, target: &Target) -> Option<&str> {
+    /// The UUID of the partition that a device of this claim is.
+    pub fn partition_of(&self, device: &Planned) -> Option<&str> {
+        self.partition(&device.target)
+    }
+
+    /// The UUID of the partition that a step of this claim made there, or that was there.
+    pub fn partition(&self, target: &Target) -> Option<&str> {
         let Target::Partition { gpu, placement, .. } = target else { return None };
-        self.steps.iter().find_map(|step| match step {
+        let made = self.steps.iter().find_map(|step| match step {
             Step::Partition(made) if made.gpu == *gpu && made.placement == *placement => {
                 made.uuid.as_deref()
             }
-            Step::Partition(_) | Step::TimeSlice { .. } | Step::Mps(_) => None,
-        })
+            _ => None,
+        });
+        let existing = || self.devices.iter().find(|device| device.target == *target);
+        made.or_else(|| existing()?.existing.as_deref())
     }
 
     /// The control daemon of MPS that serves a device of this claim.
@@ -127,7 +135,7 @@ impl Entry {
     pub fn daemons(&self) -> impl Iterator<Item = &Daemon> {
         self.steps.iter().filter_map(|step| match step {
             Step::Mps(daemon) => Some(daemon),
-            Step::Partition(_) | Step::TimeSlice { .. } => None,
+            Step::Partition(_) | Step::MigMode { .. } | Step::TimeSlice { .. } => None,
         })
     }
 }

@@ -31,6 +31,7 @@ fn entry(uid: &str) -> Entry {
         boot: "b".to_owned(),
         stage: Stage::Started,
         devices: vec![Planned {
+            existing: None,
             request: "r".to_owned(),
             pool: "n".to_owned(),
             device: "d".to_owned(),

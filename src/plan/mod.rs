@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     claim::{Allocation, Claim, Configured, Given, Kind, Share, Sharing},
-    gpu::{Device, DeviceName, Interval, Inventory, MadePartition, Mig, Placement},
+    gpu::{Device, DeviceName, Interval, Inventory, MadePartition, Mig, Partition, Placement},
 };
 
 pub use error::PlanError;
@@ -42,6 +42,9 @@ pub struct Planned {
     pub target: Target,
     /// How the claim's processes share it.
     pub sharing: Sharing,
+    /// UUID of the partition that it is, where somebody else made it: it is neither made nor ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub existing: Option<String>,
     /// For looking on: takes nothing away from others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
@@ -74,6 +77,11 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Step {
+    /// Switches MIG mode on; undone by switching it off, once the GPU has no partition any more.
+    MigMode {
+        /// UUID of the GPU.
+        gpu: String,
+    },
     /// Makes a partition; undone by ending it.
     Partition(MadePartition),
     /// Sets a GPU's time slice; undone by setting it as it was.
@@ -114,6 +122,7 @@ pub fn plan(
             pool: given.pool.clone(),
             device: given.device.clone(),
             target: Target::of(&device),
+            existing: existing(&device, inventory),
             sharing,
             admin: given.admin,
             share: given.share.clone(),
@@ -143,7 +152,8 @@ pub fn plan(
                 None => {}
             }
         }
-        plan.steps.extend(step(&planned));
+        plan.steps.extend(switch(&device, held, &plan.steps));
+        plan.steps.extend(step(&planned, &device));
         mps::join(&mut groups, configured, &planned, device.gpu());
         plan.devices.push(planned);
     }
@@ -187,7 +197,14 @@ fn find<'a>(
         (Device::Gpu(_), Mig::On(_)) if !given.admin => {
             "the GPU is in MIG mode, and only its partitions can be given"
         }
-        (Device::Partition { .. }, Mig::Off) => "the GPU is not in MIG mode",
+        (Device::Partition { gpu, .. }, Mig::Off) if inventory.switches(gpu) => return Ok(found),
+        (Device::Partition { gpu, .. }, Mig::Off) if gpu.may_set_mig(true).is_ok() => {
+            "the GPU is not in MIG mode; with --switch-mig divvy switches it on"
+        }
+        (Device::Partition { .. }, Mig::Off) => {
+            "the GPU is not in MIG mode, and before Hopper switching it on takes a reset: \
+             nvidia-smi -mig 1, and nvidia-smi --gpu-reset while nothing uses the GPU"
+        }
         (Device::Partition { .. }, Mig::Unsupported) => "the GPU has no MIG mode",
         (Device::Partition { .. }, _) if given.admin => {
             "adminAccess to a MIG device comes with a later version"
@@ -227,8 +244,31 @@ fn may_share(one: &Planned, other: &Planned) -> bool {
         && matches!(one.sharing, Sharing::TimeSlicing(_) | Sharing::Mps(_))
 }
 
-fn step(planned: &Planned) -> Option<Step> {
-    if planned.admin {
+/// The partition that somebody made where this device is, unless it is to be adopted.
+fn existing(device: &Device<'_>, inventory: &Inventory) -> Option<String> {
+    let there = there(device).filter(|_| !inventory.mig_policy.adopt)?;
+    Some(there.uuid.clone())
+}
+
+fn there<'a>(device: &Device<'a>) -> Option<&'a Partition> {
+    match device {
+        Device::Partition { gpu, profile, placement } => gpu.partition(&profile.name, *placement),
+        Device::Gpu(_) => None,
+    }
+}
+
+/// The switch of MIG mode that a partition needs, or that another claim did: whoever leaves the GPU
+/// last undoes it.
+fn switch(device: &Device<'_>, held: &[Held], steps: &[Step]) -> Option<Step> {
+    let Device::Partition { gpu, .. } = device else { return None };
+    let switched = |held: &Held| held.switched && held.target.gpu() == gpu.uuid;
+    let step = Step::MigMode { gpu: gpu.uuid.clone() };
+    let needed = gpu.mig == Mig::Off || held.iter().any(switched);
+    (needed && !steps.contains(&step)).then_some(step)
+}
+
+fn step(planned: &Planned, device: &Device<'_>) -> Option<Step> {
+    if planned.admin || planned.existing.is_some() {
         return None;
     }
     match (&planned.target, &planned.sharing) {
@@ -237,7 +277,8 @@ fn step(planned: &Planned) -> Option<Step> {
                 gpu: gpu.clone(),
                 profile: profile.clone(),
                 placement: *placement,
-                uuid: None,
+                // There already: adopted.
+                uuid: there(device).map(|there| there.uuid.clone()),
             }))
         }
         (Target::Gpu { gpu }, Sharing::TimeSlicing(interval)) => {
@@ -279,7 +320,7 @@ impl Step {
     pub fn gpus(&self) -> Vec<&str> {
         match self {
             Self::Partition(made) => vec![&made.gpu],
-            Self::TimeSlice { gpu, .. } => vec![gpu],
+            Self::MigMode { gpu } | Self::TimeSlice { gpu, .. } => vec![gpu],
             Self::Mps(daemon) => daemon.targets.iter().map(Target::gpu).collect(),
         }
     }

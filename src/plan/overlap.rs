@@ -18,6 +18,8 @@ pub struct Held {
     pub share: Option<Share>,
     /// How it is shared.
     pub sharing: Sharing,
+    /// Its claim switched the MIG mode of that GPU on.
+    pub switched: bool,
 }
 
 /// What keeps a device from being given, if anything does, to be read behind its name: `is held by
@@ -36,14 +38,17 @@ pub fn obstacle(device: &Device<'_>, held: &[Held], shared: bool) -> Option<Stri
         });
     }
     match device {
-        Device::Partition { gpu, profile, placement } => {
+        // One that is there exactly is the device.
+        Device::Partition { gpu, profile, placement }
+            if gpu.partition(&profile.name, *placement).is_none() =>
+        {
             let there = gpu.in_the_way(profile, *placement)?;
             Some(format!(
                 "is blocked by {there}; this journal does not know it: another divvy state \
                  directory made it, or somebody by hand"
             ))
         }
-        Device::Gpu(_) => None,
+        Device::Gpu(_) | Device::Partition { .. } => None,
     }
 }
 

@@ -1,3 +1,5 @@
+mod mig;
+
 use super::{Daemon, Held, Plan, PlanError, Step, Target, plan};
 use crate::{
     claim::{Allocation, Claim, Configured, DeviceKey, Given, Kind, MpsSettings, Share, Sharing},
@@ -41,7 +43,13 @@ fn mps(limits: &[DeviceKey]) -> Sharing {
 }
 
 fn held(target: Target) -> Held {
-    Held { claim: "default/other".to_owned(), target, share: None, sharing: Sharing::Exclusive }
+    Held {
+        claim: "default/other".to_owned(),
+        target,
+        share: None,
+        sharing: Sharing::Exclusive,
+        switched: false,
+    }
 }
 
 fn partition(profile: &str, start: u8, size: u8) -> Target {

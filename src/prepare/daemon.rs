@@ -175,7 +175,7 @@ pub(super) fn resolve(step: &mut Step, entry: &Entry) -> Result<(), GpuError> {
     let uuid = |target: &Target| match target {
         Target::Gpu { gpu } => Ok(gpu.clone()),
         Target::Partition { gpu, profile, placement } => {
-            let made = entry.made(target).map(str::to_owned);
+            let made = entry.partition(target).map(str::to_owned);
             made.ok_or_else(|| GpuError::NoPartition {
                 gpu: gpu.clone(),
                 partition: format!("{profile} at {placement}"),

@@ -92,6 +92,7 @@ impl Node<'_> {
                     device: device.name().to_string(),
                     target,
                     sharing,
+                    existing: None,
                     share: None,
                     admin,
                 });

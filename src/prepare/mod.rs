@@ -198,15 +198,7 @@ impl Node<'_> {
         let trust = Trust::of_process();
         file::check_dir(&cdi_dir, &trust)?;
         file::check_dir(&run_dir, &trust)?;
-        let plan = match self.plan(claimed, claim, classes) {
-            // Somebody may have ended another claim since this one looked at the GPUs; now nobody
-            // changes those that it is to get.
-            Err(
-                PrepareError::Plan(PlanError::Overlap { .. })
-                | PrepareError::Allocate(AllocateError::NoDevice { .. }),
-            ) => self.plan(claimed, claim, classes)?,
-            planned => planned?,
-        };
+        let plan = self.plan(claimed, claim, classes)?;
         let entry = Entry {
             version: VERSION,
             uid: claim.uid.clone(),
@@ -228,6 +220,27 @@ impl Node<'_> {
 
     /// What the claim gets, of GPUs that nobody else changes from here on.
     fn plan(
+        &self,
+        claimed: &mut Claimed<'_>,
+        claim: &Claim,
+        classes: &[Class],
+    ) -> Result<Plan, PrepareError> {
+        match self.plan_once(claimed, claim, classes) {
+            // Somebody may have ended another claim since this one looked at the GPUs; now nobody
+            // changes those that it is to get.
+            Err(
+                PrepareError::Plan(PlanError::Overlap { .. })
+                | PrepareError::Allocate(AllocateError::NoDevice { .. }),
+            ) => self.plan_once(claimed, claim, classes),
+            // Another claim's partition, which went with it, looked like somebody else's.
+            Ok(plan) if plan.devices.iter().any(|device| device.existing.is_some()) => {
+                self.plan_once(claimed, claim, classes)
+            }
+            planned => planned,
+        }
+    }
+
+    fn plan_once(
         &self,
         claimed: &mut Claimed<'_>,
         claim: &Claim,

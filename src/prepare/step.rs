@@ -3,9 +3,9 @@
 use super::{Node, StepError, Undone, daemon::resolve};
 use crate::{
     emit,
-    gpu::{Gpu, GpuError, Inventory, MadePartition, Occupant},
+    gpu::{Gpu, GpuError, Inventory, MadePartition, Mig, Occupant},
     journal::{Claimed, Entry, Stage},
-    plan::Step,
+    plan::{Planned, Step, Target},
 };
 use divvy_cdi::spec;
 
@@ -86,6 +86,7 @@ impl Node<'_> {
             if entry.boot != self.boot {
                 self.enter_boot(claimed, entry)?;
             }
+            restored |= self.find_existing(claimed, entry, seen)?;
             for index in 0..entry.steps.len() {
                 restored |= self.restore(claimed, entry, index, seen)?;
             }
@@ -99,6 +100,42 @@ impl Node<'_> {
             let (claim, left) = (entry.title(), withdraw(entry));
             super::PrepareError::Step { claim, doing, source: Box::new(source), left }
         })
+    }
+
+    /// Finds the partitions of somebody else that the claim was given: they may be others by now, at
+    /// the same place. True when one is.
+    fn find_existing(
+        &self,
+        claimed: &mut Claimed<'_>,
+        entry: &mut Entry,
+        seen: &Inventory,
+    ) -> Result<bool, Failed> {
+        let place = |device: &Planned, inventory: &Inventory| {
+            let Target::Partition { gpu, profile, placement } = &device.target else { return None };
+            Some(inventory.gpu(gpu)?.partition(profile, *placement)?.uuid.clone())
+        };
+        let is_lost = |device: &Planned, inventory: &Inventory| {
+            device.existing.is_some() && device.existing != place(device, inventory)
+        };
+        if !entry.devices.iter().any(|device| is_lost(device, seen)) {
+            return Ok(false);
+        }
+        let now = self.looked()?;
+        let mut others = false;
+        for device in &mut entry.devices {
+            if !is_lost(device, &now) {
+                continue;
+            }
+            let Some(other) = place(device, &now) else {
+                let (gpu, partition) = (device.target.gpu().to_owned(), device.device.clone());
+                let error = GpuError::NoPartition { gpu, partition };
+                return Err((format!("finding {}", device.device), error.into()));
+            };
+            device.existing = Some(other);
+            others = true;
+        }
+        note(claimed, entry)?;
+        Ok(others)
     }
 
     /// Nothing that was done outlives a boot: what is there now, somebody else did.
@@ -141,6 +178,11 @@ impl Node<'_> {
                     return Ok(false);
                 }
                 return self.make_again(claimed, entry, index, &now).map(|()| true);
+            }
+            Step::MigMode { gpu } => {
+                if seen.gpu(gpu).is_some_and(|gpu| matches!(gpu.mig, Mig::On(_))) {
+                    return Ok(false);
+                }
             }
             Step::TimeSlice { gpu, interval, .. } => {
                 let now = self.gpus.time_slice(gpu);
@@ -211,6 +253,9 @@ impl Node<'_> {
 
     fn step(&self, claimed: &Claimed<'_>, step: &mut Step) -> Result<(), StepError> {
         match step {
+            Step::MigMode { gpu } => self.gpus.set_mig(gpu, true)?,
+            // Adopted: it is there.
+            Step::Partition(MadePartition { uuid: Some(_), .. }) => {}
             Step::Partition(made) => {
                 let MadePartition { gpu, profile, placement, uuid } = made;
                 let partition = self.gpus.create_partition(gpu, profile, *placement)?;
@@ -222,8 +267,21 @@ impl Node<'_> {
         Ok(())
     }
 
+    /// Switches MIG mode off, unless the GPU is still given in partitions: then it is left to who
+    /// has the last.
+    fn switch_back(&self, gpu: &str) -> Result<(), GpuError> {
+        let inventory = self.gpus.inventory()?;
+        let used = |gpu: &Gpu| !gpu.partitions().is_empty() || !gpu.instances.is_empty();
+        match inventory.gpu(gpu) {
+            Some(there) if !used(there) => self.gpus.set_mig(gpu, false),
+            // A GPU that was taken out took its mode along.
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn unstep(&self, claimed: &Claimed<'_>, step: &Step) -> Result<(), StepError> {
         match step {
+            Step::MigMode { gpu } => self.switch_back(gpu)?,
             Step::Partition(made) => self.gpus.destroy_partition(made)?,
             Step::TimeSlice { gpu, before, .. } => match self.gpus.set_time_slice(gpu, *before) {
                 // A GPU that was taken out took its setting along.
@@ -286,6 +344,7 @@ impl std::fmt::Display for Step {
             Step::Partition(MadePartition { gpu, profile, placement, .. }) => {
                 write!(f, "making partition {profile} at {placement} of {gpu}")
             }
+            Step::MigMode { gpu } => write!(f, "switching MIG mode on for {gpu}"),
             Step::TimeSlice { gpu, interval, .. } => {
                 write!(f, "setting the time slice of {gpu} to {interval}")
             }

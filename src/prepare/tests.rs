@@ -1,6 +1,7 @@
 //! Every call on the GPUs goes wrong once: what is left is the claim, whole, or nothing.
 
 mod foreign;
+mod mig;
 mod random;
 
 use std::{

@@ -28,7 +28,8 @@ const MAX_TEXT: usize = 64;
 pub fn slices(inventory: &Inventory) -> Vec<Slice> {
     let devices: Vec<Device> =
         inventory.devices().map(|device| published(&device, inventory)).collect();
-    let partitioned = inventory.gpus.iter().filter(|gpu| matches!(gpu.mig, Mig::On(_)));
+    let partitioned = |gpu: &&Gpu| matches!(gpu.mig, Mig::On(_)) || inventory.switches(gpu);
+    let partitioned = inventory.gpus.iter().filter(partitioned);
     let sets: Vec<CounterSet> = partitioned.map(counter_set).collect();
     let linked =
         |device: &Device| !device.consumes_counters.is_empty() || !device.taints.is_empty();
@@ -69,7 +70,13 @@ fn published(device: &gpu::Device<'_>, inventory: &Inventory) -> Device {
         gpu::Device::Gpu(_) => {
             set("uuid", text(&gpu.uuid));
             set("addressingMode", gpu.addressing.and_then(|mode| text(&mode.to_string())));
-            ("gpu", vec![("memory", Quantity::bytes(gpu.memory))], Vec::new())
+            // Whole it has what any partition would.
+            let all = inventory.switches(gpu).then(|| {
+                let CounterSet { name, counters } = counter_set(gpu);
+                Consumption { counter_set: name, counters }
+            });
+            let memory = ("memory", Quantity::bytes(gpu.memory));
+            ("gpu", vec![memory], all.into_iter().collect())
         }
         gpu::Device::Partition { profile, placement, .. } => {
             set("profile", text(&profile.name));

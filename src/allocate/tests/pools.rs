@@ -173,6 +173,7 @@ fn a_shared_device_is_had_until_it_is_used_up() {
 fn what_other_claims_have_of_a_shared_device_is_consumed() {
     let inventory = node(&[]);
     let held = |claim: &str, share: Option<&str>| Held {
+        switched: false,
         claim: claim.to_owned(),
         target: Target::Gpu { gpu: "GPU-0".to_owned() },
         share: share.map(|memory| Share {

@@ -18,8 +18,8 @@ mod worker;
 use std::{path::Path, sync::Arc, time::Duration};
 
 use super::{
-    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, Partition,
-    Placement, Roots,
+    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, MigPolicy,
+    Partition, Placement, Roots,
 };
 use crate::{
     driver::{Installed, LastDriver},
@@ -38,6 +38,7 @@ pub struct Nvml {
     deadlines: Deadlines,
     sessions: Sessions,
     driver: LastDriver,
+    mig: MigPolicy,
 }
 
 /// How long is waited for NVML.
@@ -75,8 +76,13 @@ impl Nvml {
             Some("/") => "nvml".to_owned(),
             _ => format!("nvml:{}", root.display()),
         };
-        let (sessions, driver) = Default::default();
-        Ok(Self { address, host, deadlines, sessions, driver })
+        let (sessions, driver, mig) = Default::default();
+        Ok(Self { address, host, deadlines, sessions, driver, mig })
+    }
+
+    /// The same, with this allowed.
+    pub fn allowing(self, mig: MigPolicy) -> Self {
+        Self { mig, ..self }
     }
 
     /// The session of the driver as it is now.
@@ -131,7 +137,8 @@ impl Gpus for Nvml {
                 Err(fault) => faults.push(fault),
             }
         }
-        Ok(Inventory { node: self.host.name(), driver: session.driver.clone(), gpus, faults })
+        let (node, driver) = (self.host.name(), session.driver.clone());
+        Ok(Inventory { node, driver, gpus, faults, mig_policy: self.mig })
     }
 
     fn create_partition(

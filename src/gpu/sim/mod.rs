@@ -18,8 +18,8 @@ use divvy_cdi::{
 
 use super::{
     Addressing, ComputeMode, Driver, Files, Gpu, GpuError, Gpus, Interval, Inventory,
-    MadePartition, Mig, MountFile, MountKind, NodeFile, NvLink, NvLinkPeer, Partition, PciAddress,
-    Placement,
+    MadePartition, Mig, MigPolicy, MountFile, MountKind, NodeFile, NvLink, NvLinkPeer, Partition,
+    PciAddress, Placement,
 };
 use crate::program::Program;
 use file::NodeConfig;
@@ -32,6 +32,7 @@ pub struct Sim {
     config: NodeConfig,
     store: Store,
     driver_file: PathBuf,
+    mig: MigPolicy,
 }
 
 /// PCI buses of the GPUs in an HGX board, so that the names look like those of a real node.
@@ -63,7 +64,13 @@ impl Sim {
             config,
             store: Store::beside(&file)?,
             driver_file: file.with_extension("driver"),
+            mig: MigPolicy::default(),
         })
+    }
+
+    /// The same, with this allowed.
+    pub fn allowing(self, mig: MigPolicy) -> Self {
+        Self { mig, ..self }
     }
 
     fn gpus(&self, state: &State) -> Vec<Gpu> {
@@ -118,7 +125,8 @@ impl Gpus for Sim {
         let (name, version) = ("sim".to_owned(), self.config.driver.clone());
         let driver = Driver { name, version, cuda: (13, 0) };
         let gpus = self.gpus(&self.store.read()?);
-        Ok(Inventory { node: self.config.node.clone(), driver, gpus, faults: Vec::new() })
+        let (node, mig_policy) = (self.config.node.clone(), self.mig);
+        Ok(Inventory { node, driver, gpus, faults: Vec::new(), mig_policy })
     }
 
     fn create_partition(

@@ -74,7 +74,7 @@ fn check(world: &World, foreign: &Foreign, when: &str) {
 fn steps(entries: &[Entry]) -> impl Iterator<Item = &MadePartition> {
     entries.iter().flat_map(|entry| &entry.steps).filter_map(|step| match step {
         Step::Partition(made) => Some(made),
-        Step::TimeSlice { .. } | Step::Mps(_) => None,
+        Step::MigMode { .. } | Step::TimeSlice { .. } | Step::Mps(_) => None,
     })
 }
 

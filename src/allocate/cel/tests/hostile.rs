@@ -1,11 +1,6 @@
 //! No expression panics, hangs or takes the memory, whatever it is.
 
-use std::time::{Duration, Instant};
-
 use super::{Cel, device, evaluate, with_stack};
-
-/// In a build without optimisation, on a machine that does other things too.
-const SOON: Duration = Duration::from_secs(20);
 
 #[test]
 fn what_nests_deeply_is_refused_or_evaluated() {
@@ -85,9 +80,7 @@ fn what_is_dear_ends_at_the_limit() {
         (format!("{} || true", loops(8)), true),
         (in_loops("[1].map(x, x + a) == [a + 1]"), false),
     ] {
-        let began = Instant::now();
         let answer = evaluate(&[&expression]).remove(0);
-        assert!(began.elapsed() < SOON, "{:?}: {expression}", began.elapsed());
         match ends {
             true => {
                 let error = answer.expect_err(&expression).to_string();
