@@ -35,6 +35,8 @@ const SLOW: Duration = Duration::from_millis(200);
 /// What the idle daemon may keep, KiB.
 const MEMORY: u64 = 20 << 10;
 const GPUS: usize = 8;
+/// The floor's file in each directory.
+const FLOOR: &str = "floor.json";
 
 const ABOUT: &str = "\
 A whole GPU is prepared through the library: eight H100 on a fake NVML that answers at once, journal, spec and record on
@@ -209,7 +211,7 @@ impl Bench {
         let bytes = files.each_ref().map(fs::read);
         self.unprepare(&claim)?;
         let [entry, spec, record] = bytes;
-        let writes = [("state", entry?), ("cdi", spec?), ("run", record?)];
+        let writes = [("state/claims", entry?), ("cdi", spec?), ("run/claims", record?)];
         let (mut prepares, mut floors) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let start = Instant::now();
@@ -218,12 +220,12 @@ impl Bench {
             self.unprepare(&claim)?;
             let start = Instant::now();
             for (dir, bytes) in [&writes[0], &writes[1], &writes[2], &writes[0]] {
-                let path = self.dir.join(dir).join("claims-floor");
+                let path = self.dir.join(dir).join(FLOOR);
                 file::replace(&path, bytes, 0o644, Durability::Durable)?;
             }
             floors.push(start.elapsed());
             for (dir, _) in &writes {
-                fs::remove_file(self.dir.join(dir).join("claims-floor"))?;
+                fs::remove_file(self.dir.join(dir).join(FLOOR))?;
             }
             // So that neither pays for what the other removed.
             File::open(&self.dir)?.sync_all()?;
