@@ -1,11 +1,7 @@
 //! What NVML, the driver and the machine may do while divvy looks on: hang, be slow, be lost, go and
 //! come back.
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use divvy::gpu::{
     FaultKind, GpuError, Gpus, Interval, Roots,
