@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use divvy::{
     claim::{Claim, Manifests},
     gpu::{
-        Gpus,
+        Gpus, Roots,
         nvml::{Deadlines, Nvml},
     },
     journal::Journal,
@@ -178,7 +178,7 @@ impl Bench {
         let dir = fs::canonicalize(dir)?;
         let host = FakeHost::make(&dir.join("host"), gpus)?;
         ensure!(host.root().join("dev/nvidiactl").exists(), "only root can make device nodes");
-        let nvml = Nvml::open(host.root(), None, Deadlines::default())?;
+        let nvml = Nvml::open(host.root(), &Roots::default(), Deadlines::default())?;
         let (journal, run) = (Journal::new(&dir.join("state")), RunDir::new(dir.join("run")));
         let (boot, pool) = (divvy_hook::record::boot_id()?, nvml.inventory()?.node);
         Ok(Self { host, nvml, journal, run, dir, boot, pool })
@@ -186,7 +186,9 @@ impl Bench {
 
     fn with<T>(&self, act: impl FnOnce(&Node<'_>) -> T) -> T {
         let Self { nvml, journal, run, boot, dir, .. } = self;
-        act(&Node { gpus: nvml, journal, run, cdi_dir: &dir.join("cdi"), boot })
+        let (cdi_dir, hook) = (&*dir.join("cdi"), Path::new(divvy::emit::HOOK));
+        let cgroups = Path::new("/sys/fs/cgroup");
+        act(&Node { gpus: nvml, journal, run, cdi_dir, hook, cgroups, boot })
     }
 
     fn prepare(&self, claim: &Claim) -> Result<()> {

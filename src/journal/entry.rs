@@ -87,7 +87,7 @@ impl Entry {
 
     /// The GPUs of which it keeps something from others.
     pub(super) fn held_gpus(&self) -> BTreeSet<String> {
-        let steps = self.steps.iter().map(|step| step.gpu().to_owned());
+        let steps = self.steps.iter().flat_map(Step::gpus).map(str::to_owned);
         self.held().map(|held| held.target.gpu().to_owned()).chain(steps).collect()
     }
 

@@ -66,7 +66,7 @@ impl Node<'_> {
         match step {
             Step::TimeSlice { gpu, before, .. } => *before = self.gpus.time_slice(gpu)?,
             Step::Mps(daemon) => self.look_up_daemon(daemon)?,
-            Step::Partition(_) => {}
+            Step::Partition(_) | Step::MigMode { .. } => {}
         }
         Ok(())
     }
