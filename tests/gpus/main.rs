@@ -11,6 +11,7 @@
     reason = "what clippy.toml allows in tests, and here also in what they share"
 )]
 
+mod clear;
 mod contract;
 mod crash;
 mod driver;

@@ -22,7 +22,7 @@ use nix::{
 };
 
 use super::{
-    Outcome, Test, named,
+    Outcome, Test, clear, named,
     support::{Fake, SOON, eventually, fake_as},
 };
 
@@ -125,15 +125,7 @@ impl World {
 
     /// The processes that have this daemon's pipes in their environment.
     fn processes(&self) -> Vec<u32> {
-        let variable = format!("CUDA_MPS_PIPE_DIRECTORY={}", self.place().join("pipe").display());
-        let pids = std::fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        pids.filter(|pid| {
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|b| *b == 0).any(|one| one == variable.as_bytes())
-        })
-        .collect()
+        clear::processes(&self.place().join("pipe").display().to_string())
     }
 
     #[track_caller]
@@ -178,6 +170,12 @@ impl World {
         let mut child = thread::spawn(spawn).join().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Client { child, out }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        clear::clear(self.fake.host.root());
     }
 }
 

@@ -1,6 +1,17 @@
 //! Claims that are shared by MPS, through divvy's own programs: their containers become clients of a
 //! control daemon, which none of those programs takes along when it ends.
 
+macro_rules! world {
+    () => {
+        match World::new() {
+            Ok(world) => world,
+            Err(why) => return Outcome::Skipped(why),
+        }
+    };
+}
+
+mod crash;
+
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -19,7 +30,7 @@ use nix::{
 };
 
 use super::{
-    Outcome, Test, named,
+    Outcome, Test, clear, named,
     support::{self, Fake, Gpu, SOON, eventually, fake_as},
 };
 
@@ -41,6 +52,8 @@ pub(crate) fn tests() -> Vec<Test> {
             ("compute modes come back, whatever they were, and whoever changed them", modes),
             ("a daemon without a claim is ended, and its GPU as it was", orphan),
             ("a claim is ended where its GPUs are gone", missing),
+            ("a prepare that is killed anywhere", crash::preparing),
+            ("an unprepare that is killed anywhere", crash::ending),
             ("claims with shares of a GPU are one daemon's, until the last", shares),
             ("a daemon of shares that died, or is nobody's, is brought back or ended", shares_lost),
         ],
@@ -49,6 +62,12 @@ pub(crate) fn tests() -> Vec<Test> {
 
 struct World {
     fake: Fake,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        clear::clear(self.fake.host.root());
+    }
 }
 
 /// A container that has a claim, as far as MPS is concerned.
@@ -142,23 +161,14 @@ impl World {
         assert_eq!(fs::read_dir(self.path("divvy/run/mps")).map_or(0, Iterator::count), 0);
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains(self.fake.host.root().to_str().unwrap()), "{mounts}");
-        assert_eq!(self.processes(), [""; 0]);
+        assert_eq!(self.processes(), [0; 0]);
         assert_eq!([self.mode(0), self.mode(1), self.mode(2)], [0; 3]);
         assert_eq!(self.fake.instances(), 0);
     }
 
     /// The processes that were told of pipes on this host.
-    fn processes(&self) -> Vec<String> {
-        let variable = format!("CUDA_MPS_PIPE_DIRECTORY={}", self.fake.host.root().display());
-        let pids = fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
-        let all = pids.filter_map(|pid| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let mut each = environment.split(|b| *b == 0);
-            each.any(|one| one.starts_with(variable.as_bytes())).then(|| pid.to_string())
-        });
-        all.collect()
+    fn processes(&self) -> Vec<u32> {
+        clear::processes(&self.fake.host.root().display().to_string())
     }
 
     /// The edits of a device of the claim's spec.
@@ -232,15 +242,6 @@ impl Drop for Container {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
-}
-
-macro_rules! world {
-    () => {
-        match World::new() {
-            Ok(world) => world,
-            Err(why) => return Outcome::Skipped(why),
-        }
-    };
 }
 
 /// Kills a process, and waits until it is gone but for its name.
@@ -424,7 +425,7 @@ fn modes() -> Outcome {
     world.fake.host.script(&[rule]).unwrap();
     let said = world.run(DIVVY, &["unprepare", "c"], false);
     assert!(said.contains("nvmlDeviceSetComputeMode"), "{said}");
-    assert_eq!(world.processes(), [""; 0]);
+    assert_eq!(world.processes(), [0; 0]);
     world.fake.host.script(&[]).unwrap();
     world.run(DIVVY, &["unprepare", "c"], true);
     assert_eq!(world.mode(0), 2);
@@ -463,7 +464,7 @@ fn missing() -> Outcome {
     let said = world.run(DIVVY, &["unprepare", "c"], false);
     assert!(said.contains("GPUS-MISSING"), "{said}");
     // All but what only the driver can do.
-    assert_eq!(world.processes(), [""; 0]);
+    assert_eq!(world.processes(), [0; 0]);
     fs::rename(&away, &libraries).unwrap();
     assert_eq!(world.fake.inventory().gpus[0].compute_mode, ComputeMode::ExclusiveProcess);
     world.unprepare();
@@ -512,8 +513,8 @@ fn edits_of(world: &World, number: u32) -> String {
 }
 
 /// The processes that are control daemons.
-fn daemons(world: &World) -> Vec<String> {
-    let is_daemon = |pid: &String| {
+fn daemons(world: &World) -> Vec<u32> {
+    let is_daemon = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).contains("--serve")
     };
@@ -556,7 +557,7 @@ fn shares_lost() -> Outcome {
         world.run(DIVVY, &["prepare", "-f", &format!("{name}.yaml")], true);
     }
     let first = daemons(&world);
-    end(first[0].parse().unwrap());
+    end(first[0]);
     let said = world.run(NODE, &["--once"], true);
     assert!(said.contains("one: brought back") && said.contains("two: brought back"), "{said}");
     let second = daemons(&world);

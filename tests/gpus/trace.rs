@@ -45,7 +45,7 @@ pub(crate) struct Ended {
 
 /// The calls that change what lies in a folder, and the argument that says where: a path, the two of
 /// a rename by the second; or an open file.
-const BY_PATH: [(libc::c_long, usize); 14] = [
+const BY_PATH: [(libc::c_long, usize); 16] = [
     (libc::SYS_openat, 1),
     (libc::SYS_open, 0),
     (libc::SYS_rename, 1),
@@ -60,6 +60,8 @@ const BY_PATH: [(libc::c_long, usize); 14] = [
     (libc::SYS_symlinkat, 2),
     (libc::SYS_link, 1),
     (libc::SYS_linkat, 3),
+    (libc::SYS_mount, 1),
+    (libc::SYS_umount2, 0),
 ];
 const BY_FILE: [libc::c_long; 2] = [libc::SYS_write, libc::SYS_fsync];
 
