@@ -126,12 +126,18 @@ impl Mps<'_> {
     pub fn ensure(&self, setup: &Setup, running: &mut Running) -> Result<bool, MpsError> {
         let program = self.gpus.mps_control()?;
         let place = Place::new(self.dir, &setup.name)?;
-        if running.process.open().is_none() {
+        let is_gone = |running: &Running| running.process.open().is_none();
+        let answers = match is_gone(running) {
+            true => Ok(()),
+            false => self.answers(&program, setup, running.process),
+        };
+        // It may have died while it was asked.
+        if is_gone(running) {
             // Started again before, maybe, by who could not note it any more.
             *running = self.join(setup)?;
             return Ok(true);
         }
-        self.answers(&program, setup, running.process)?;
+        answers?;
         place.trim_log();
         running.no_cgroup = self.adopt(setup, running.process);
         Ok(false)

@@ -1,9 +1,6 @@
 //! What keeps a claim from being planned.
 
-use crate::{
-    claim::{Kind, MpsSettings, Sharing},
-    gpu::Fault,
-};
+use crate::{claim::Kind, gpu::Fault};
 
 /// Why a claim cannot be prepared as it is allocated.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +115,7 @@ pub enum PlanError {
         /// The share's ID.
         share: String,
         /// How the claim shares it.
-        sharing: Sharing,
+        sharing: String,
     },
     /// A GPU is too old for what MPS is to be told.
     #[error(
@@ -131,8 +128,8 @@ pub enum PlanError {
         claim: String,
         /// Where the configuration is written.
         place: String,
-        /// The settings.
-        settings: MpsSettings,
+        /// The settings, each behind a comma.
+        settings: String,
         /// The GPU's compute capability.
         compute: (u32, u32),
     },

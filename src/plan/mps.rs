@@ -95,7 +95,7 @@ impl Group<'_> {
             return Err(PlanError::OldForMps {
                 claim: claim.title(),
                 place: self.configured.place.clone(),
-                settings: self.settings.clone(),
+                settings: self.settings.to_string(),
                 compute: self.compute,
             });
         }

@@ -19,7 +19,7 @@ pub(super) fn check(claim: &Claim, planned: &Planned) -> Result<(), PlanError> {
             claim: claim.title(),
             device: planned.device.clone(),
             share: share.id.clone(),
-            sharing: sharing.clone(),
+            sharing: sharing.to_string(),
         }),
     }
 }
