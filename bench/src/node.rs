@@ -51,6 +51,7 @@ struct Bench {
     journal: Journal,
     run: RunDir,
     dir: PathBuf,
+    cdi_dir: PathBuf,
     boot: String,
     /// The node's name.
     pool: String,
@@ -181,23 +182,23 @@ impl Bench {
         let nvml = Nvml::open(host.root(), &Roots::default(), Deadlines::default())?;
         let (journal, run) = (Journal::new(&dir.join("state")), RunDir::new(dir.join("run")));
         let (boot, pool) = (divvy_hook::record::boot_id()?, nvml.inventory()?.node);
-        Ok(Self { host, nvml, journal, run, dir, boot, pool })
+        let cdi_dir = dir.join("cdi");
+        Ok(Self { host, nvml, journal, run, dir, cdi_dir, boot, pool })
     }
 
-    fn with<T>(&self, act: impl FnOnce(&Node<'_>) -> T) -> T {
-        let Self { nvml, journal, run, boot, dir, .. } = self;
-        let (cdi_dir, hook) = (&*dir.join("cdi"), Path::new(divvy::emit::HOOK));
-        let cgroups = Path::new("/sys/fs/cgroup");
-        act(&Node { gpus: nvml, journal, run, cdi_dir, hook, cgroups, boot })
+    fn node(&self) -> Node<'_> {
+        let Self { nvml, journal, run, boot, cdi_dir, .. } = self;
+        let (hook, cgroups) = (Path::new(divvy::emit::HOOK), Path::new("/sys/fs/cgroup"));
+        Node { gpus: nvml, journal, run, cdi_dir, hook, cgroups, boot }
     }
 
     fn prepare(&self, claim: &Claim) -> Result<()> {
-        self.with(|node| node.prepare(claim, &[], Origin::Local))?;
+        self.node().prepare(claim, &[], Origin::Local)?;
         Ok(())
     }
 
     fn unprepare(&self, claim: &Claim) -> Result<()> {
-        self.with(|node| node.unprepare(&claim.uid))?;
+        self.node().unprepare(&claim.uid)?;
         Ok(())
     }
 

@@ -41,7 +41,7 @@ pub(super) struct Devices {
 impl Devices {
     pub(super) fn run(&self, places: &Places<'_>) -> Result<Answer, Failure> {
         let (mut text, mut json) = (String::new(), json!({}));
-        if places.args.gpus.is_some() {
+        if places.names_gpus() {
             let gpus = places.gpus()?;
             let inventory = gpus.inventory().map_err(|error| Failure::of(error.code(), &error))?;
             let slices = time_slices(gpus.as_ref(), &inventory);

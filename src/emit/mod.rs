@@ -24,8 +24,15 @@ pub use hook::{HOOK, HookError};
 
 /// The file name of a claim's spec.
 pub fn spec_name(uid: &str) -> String {
-    format!("gpu.divvy.dev-claim_{uid}.json")
+    format!("{OF_CLAIM}{uid}.json")
 }
+
+/// Whether a claim's spec has this file name.
+pub fn is_spec(name: &str) -> bool {
+    name.starts_with(OF_CLAIM) && name.ends_with(".json")
+}
+
+const OF_CLAIM: &str = "gpu.divvy.dev-claim_";
 
 /// The CDI name of a claim's device.
 pub fn cdi_name(uid: &str, device: &Planned) -> String {

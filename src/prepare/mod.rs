@@ -19,15 +19,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use divvy_cdi::file::{self, FileError, Trust};
+use divvy_cdi::file::{self, FileError, MAX_SPEC_BYTES, Trust};
 use divvy_hook::record::{Origin, RunDir};
 
 use crate::{
     allocate::{self, AllocateError},
     claim::{Claim, Class},
+    emit,
     gpu::{GpuError, Gpus},
     journal::{Claimed, Entry, Journal, JournalError, Stage, VERSION},
-    plan::{self, Plan, PlanError, Step},
+    plan::{self, Plan, PlanError, Planned, Step},
 };
 
 pub use error::{PrepareError, StepError, Undone};
@@ -234,10 +235,34 @@ impl Node<'_> {
             ) => self.plan_once(claimed, claim, classes),
             // Another claim's partition, which went with it, looked like somebody else's.
             Ok(plan) if plan.devices.iter().any(|device| device.existing.is_some()) => {
-                self.plan_once(claimed, claim, classes)
+                let plan = self.plan_once(claimed, claim, classes)?;
+                plan.devices.iter().try_for_each(|device| self.is_nobodys(claim, device))?;
+                Ok(plan)
             }
             planned => planned,
         }
+    }
+
+    /// Refuses a partition that this journal does not know, where the claim of another journal has
+    /// it: its spec lies beside ours.
+    fn is_nobodys(&self, claim: &Claim, device: &Planned) -> Result<(), PrepareError> {
+        let Some(uuid) = &device.existing else { return Ok(()) };
+        let Ok(listing) = std::fs::read_dir(self.cdi_dir) else { return Ok(()) };
+        for spec in listing.filter_map(Result::ok).map(|spec| spec.path()) {
+            let ours = spec.file_name().and_then(|name| name.to_str()).is_some_and(emit::is_spec);
+            let text = || file::read(&spec, MAX_SPEC_BYTES, &Trust::of_process()).ok();
+            let names = |text: Vec<u8>| String::from_utf8_lossy(&text).contains(uuid);
+            if ours && text().is_some_and(names) {
+                let by = format!(
+                    "is given away by {}; this journal does not know it: another divvy state \
+                     directory made it",
+                    spec.display()
+                );
+                let (claim, device) = (claim.title(), device.device.clone());
+                return Err(PlanError::Overlap { claim, device, by }.into());
+            }
+        }
+        Ok(())
     }
 
     fn plan_once(

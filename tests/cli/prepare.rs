@@ -134,7 +134,7 @@ fn what_another_journal_has_prepared_is_in_the_way_and_not_called_foreign() {
     refused.failed(
         1,
         "OVERLAP",
-        "; this journal does not know it: another divvy state directory made it, or somebody by hand",
+        "; this journal does not know it: another divvy state directory made it",
     );
     let devices = world.divvy(&["devices"]);
     assert!(

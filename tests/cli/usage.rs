@@ -106,11 +106,13 @@ fn listed(help: &str) -> Vec<&str> {
 
 #[test]
 fn each_command_lists_the_options_that_it_uses_and_no_others() {
-    const PLACES: [&str; 7] = [
+    const PLACES: [&str; 9] = [
         "--gpus",
         "--driver-root",
         "--dev-root",
         "--hook",
+        "--switch-mig",
+        "--adopt-mig",
         "--cdi-dir",
         "--run-dir",
         "--state-dir",
@@ -122,11 +124,22 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
     for (command, options) in [
         (None, [&["--output"][..], &PLACES].concat()),
         (Some("prepare"), [&["--file", "--name", "--output"][..], &PLACES].concat()),
-        (Some("unprepare"), [&["--file", "--output"][..], &but(&["--gpus", "--hook"])].concat()),
+        (
+            Some("unprepare"),
+            [
+                &["--file", "--output"][..],
+                &but(&["--gpus", "--hook", "--switch-mig", "--adopt-mig"]),
+            ]
+            .concat(),
+        ),
         (Some("inject"), vec!["--spec-dir", "--device", "--verbose"]),
         (
             Some("devices"),
-            [&["--spec-dir", "--config", "--output"][..], &but(&["--hook", "--run-dir"])].concat(),
+            [
+                &["--spec-dir", "--config", "--output"][..],
+                &but(&["--hook", "--switch-mig", "--adopt-mig", "--run-dir"]),
+            ]
+            .concat(),
         ),
         (Some("lint"), vec!["--output"]),
     ] {

@@ -1,0 +1,215 @@
+//! Places are where things are on this machine: what the command line says of them, and what it
+//! leaves out.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use divvy_hook::record::RunDir;
+
+use super::exit::Failure;
+use crate::{
+    emit,
+    gpu::{self, Gpus, MigPolicy, Missing, Roots},
+    journal::Journal,
+    prepare::Node,
+};
+
+/// Where things are, as far as the command line says.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Where things are")]
+pub(crate) struct PlacesArgs {
+    /// The node's GPUs: `nvml` are this machine's, `nvml:DIR` those of the host that DIR stands
+    /// for, and `sim:FILE` is a simulated node that FILE describes
+    #[arg(long, global = true, value_name = "GPUS")]
+    gpus: Option<String>,
+    /// Where the NVIDIA driver's files are [default: /, /run/nvidia/driver or
+    /// /home/kubernetes/bin/nvidia, whichever has them]
+    #[arg(long, global = true, value_name = "DIR")]
+    driver_root: Option<PathBuf>,
+    /// Below which DIR the driver's device nodes are, as /dev/nvidia0 [default: /, or else the
+    /// driver's root]
+    #[arg(long, global = true, value_name = "DIR")]
+    dev_root: Option<PathBuf>,
+    /// The hook that CDI specs name, divvy-hook: an absolute path on this machine
+    #[arg(long, global = true, value_name = "FILE", default_value = emit::HOOK)]
+    hook: PathBuf,
+    /// Switch the MIG mode of an idle GPU where a claim needs it and no reset is needed for it: on
+    /// Hopper and newer. It is switched back with the last claim
+    #[arg(long, global = true)]
+    switch_mig: bool,
+    /// Take MIG partitions that somebody else made for divvy's own: they are ended with the claim
+    /// that is given them. Otherwise they are given, and left as they are
+    #[arg(long, global = true)]
+    adopt_mig: bool,
+    /// Where claims' CDI specs are written [default: /var/run/cdi; without root
+    /// $XDG_RUNTIME_DIR/divvy/cdi]
+    #[arg(long, global = true, value_name = "DIR")]
+    cdi_dir: Option<PathBuf>,
+    /// Where the records are, by which the hook finds a prepared claim [default: /run/divvy;
+    /// without root $XDG_RUNTIME_DIR/divvy]
+    #[arg(long, global = true, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Where the journal is: what was done for each claim [default: /var/lib/divvy; without root
+    /// $XDG_STATE_HOME/divvy, or $HOME/.local/state/divvy]
+    #[arg(long, global = true, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+/// Whose machine it is, as `main` finds it: root's directories are the system's, and another user
+/// has their own. Only absolute paths count.
+#[derive(Debug, Default)]
+pub struct User {
+    /// `XDG_RUNTIME_DIR`
+    pub runtime_dir: Option<PathBuf>,
+    /// `XDG_STATE_HOME`
+    pub state_home: Option<PathBuf>,
+    /// `HOME`
+    pub home: Option<PathBuf>,
+}
+
+/// Where things are. Each is looked up when it is needed: without root it may be nowhere.
+#[derive(Debug)]
+pub(crate) struct Places<'a> {
+    args: PlacesArgs,
+    user: &'a User,
+}
+
+/// What is kept of claims: a node without its GPUs.
+pub(crate) struct Kept {
+    pub(crate) journal: Journal,
+    run: RunDir,
+    cdi_dir: PathBuf,
+    hook: PathBuf,
+    roots: Roots,
+}
+
+/// Where every distribution has the host's cgroups.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+// === impl User ===
+
+impl User {
+    /// The user whom a process's environment describes.
+    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let path = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        Self {
+            runtime_dir: path("XDG_RUNTIME_DIR"),
+            state_home: path("XDG_STATE_HOME"),
+            home: path("HOME"),
+        }
+    }
+}
+
+// === impl Places ===
+
+impl Places<'_> {
+    pub(crate) fn new(args: PlacesArgs, user: &User) -> Places<'_> {
+        Places { args, user }
+    }
+
+    /// All that is kept, or everything that is missing to find it.
+    pub(crate) fn kept(&self) -> Result<Kept, Failure> {
+        let all = both(both(self.journal(), self.run_dir()), self.cdi_dir())?;
+        let ((journal, run), cdi_dir) = all;
+        Ok(Kept { journal, run, cdi_dir, hook: self.args.hook.clone(), roots: self.roots() })
+    }
+
+    fn roots(&self) -> Roots {
+        Roots { driver: self.args.driver_root.clone(), dev: self.args.dev_root.clone() }
+    }
+
+    pub(super) fn journal(&self) -> Result<Journal, Failure> {
+        let User { state_home, home, .. } = self.user;
+        let of_home = || home.as_ref().map(|home| home.join(".local/state"));
+        let own = state_home.clone().or_else(of_home).map(|dir| dir.join("divvy"));
+        let lacking = "--state-dir is needed: without root it is $XDG_STATE_HOME/divvy, or \
+                       $HOME/.local/state/divvy, and neither XDG_STATE_HOME nor HOME is set";
+        Ok(Journal::new(&place(self.args.state_dir.as_ref(), "/var/lib/divvy", own, lacking)?))
+    }
+
+    /// As the hook does: without root, records are the user's own.
+    fn run_dir(&self) -> Result<RunDir, Failure> {
+        let own = self.user.runtime_dir.as_ref().map(|dir| dir.join("divvy"));
+        let lacking = "--run-dir is needed: without root it is $XDG_RUNTIME_DIR/divvy, and \
+                       XDG_RUNTIME_DIR is not set";
+        Ok(RunDir::new(place(self.args.run_dir.as_ref(), "/run/divvy", own, lacking)?))
+    }
+
+    pub(super) fn cdi_dir(&self) -> Result<PathBuf, Failure> {
+        let own = self.user.runtime_dir.as_ref().map(|dir| dir.join("divvy/cdi"));
+        let lacking = "--cdi-dir is needed: without root it is $XDG_RUNTIME_DIR/divvy/cdi, and \
+                       XDG_RUNTIME_DIR is not set";
+        place(self.args.cdi_dir.as_ref(), "/var/run/cdi", own, lacking)
+    }
+
+    fn mig(&self) -> MigPolicy {
+        MigPolicy { switch: self.args.switch_mig, adopt: self.args.adopt_mig }
+    }
+
+    /// Whether GPUs were named.
+    pub(super) fn names_gpus(&self) -> bool {
+        self.args.gpus.is_some()
+    }
+
+    /// The GPUs that were named.
+    pub(crate) fn gpus(&self) -> Result<Box<dyn Gpus>, Failure> {
+        match &self.args.gpus {
+            Some(address) => {
+                gpu::open(address, &self.roots(), self.mig()).map_err(|e| Failure::of(e.code(), &e))
+            }
+            None => Err(Failure::new(
+                "NO-GPUS",
+                "no GPUs named: --gpus nvml for this machine's, or --gpus sim:FILE",
+            )),
+        }
+    }
+}
+
+// === impl Kept ===
+
+impl Kept {
+    /// The GPUs that a claim was prepared on.
+    pub(crate) fn gpus(&self, address: &str) -> Box<dyn Gpus> {
+        gpu::open(address, &self.roots, MigPolicy::default())
+            .unwrap_or_else(|error| Box::new(Missing::new(address, error)))
+    }
+
+    /// The node with these GPUs, in this boot.
+    pub(crate) fn node<'a>(&'a self, gpus: &'a dyn Gpus, boot: &'a str) -> Node<'a> {
+        let Self { journal, run, cdi_dir, hook, .. } = self;
+        Node { gpus, journal, run, cdi_dir, hook, cgroups: Path::new(CGROUPS), boot }
+    }
+}
+
+/// What is given; else root has the system's directory, and another user their own, if they have
+/// one.
+fn place(
+    given: Option<&PathBuf>,
+    system: &str,
+    own: Option<PathBuf>,
+    lacking: &str,
+) -> Result<PathBuf, Failure> {
+    if let Some(given) = given {
+        return Ok(given.clone());
+    }
+    let root = rustix::process::geteuid().is_root() && !divvy_cdi::file::in_user_namespace();
+    let own = if root { Some(system.into()) } else { own };
+    own.ok_or_else(|| Failure::new("USAGE", format!("{lacking} to an absolute path")))
+}
+
+/// Both, or the failures of both.
+fn both<A, B>(a: Result<A, Failure>, b: Result<B, Failure>) -> Result<(A, B), Failure> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(a), Err(b)) => Err(a.and(b)),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+    }
+}
+
+/// The boot that this machine is in.
+pub(crate) fn boot() -> Result<String, Failure> {
+    divvy_hook::record::boot_id().map_err(|e| Failure::of(e.code(), &e))
+}
