@@ -34,6 +34,7 @@ mod hook;
 mod podman;
 mod rootless;
 mod sandbox;
+mod systemd;
 
 use fixture::{Fixture, Missing};
 use sandbox::View;
@@ -92,6 +93,7 @@ fn tests() -> ExitCode {
         rootless::tests(),
         docker::tests(),
         buildah::tests(),
+        systemd::tests(),
         crio::tests(),
     ]
     .into_iter()

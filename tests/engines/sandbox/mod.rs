@@ -144,10 +144,11 @@ impl Sandbox {
         self.ask(&inside::Request::Run(run.clone()))
     }
 
-    /// Starts a daemon, with its output in `log`.
-    pub fn spawn(&mut self, argv: &[&str], log: &str) -> Result<()> {
+    /// Starts a daemon, with its output in `log`, and gives its process id inside.
+    pub fn spawn(&mut self, argv: &[&str], log: &str) -> Result<u32> {
         let argv = argv.iter().map(ToString::to_string).collect();
-        self.ask(&inside::Request::Spawn { argv, log: log.into() }).map(drop)
+        let started = self.ask(&inside::Request::Spawn { argv, log: log.into() })?;
+        Ok(started.stdout.parse()?)
     }
 
     fn ask(&mut self, request: &inside::Request) -> Result<Output> {
