@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds the static divvy-hook into target/static/divvy-hook.
+# Builds the static divvy-hook into a folder, target/static where none is named: build-hook.sh [DIR]
 # musl where rustup can bring the target; else static glibc (a millisecond slower to start), and it says so.
 set -eu
 cd "$(dirname "$0")/.."
+out=${1:-target/static}
 target="$(uname -m)-unknown-linux-musl"
 # No position independence: a one-shot root process gains nothing from it and pays for relocations.
 # SHA-256 without CPU detection: each CPUID traps in a virtual machine, and a spec is a few KB.
@@ -21,9 +22,11 @@ fi
 if [ hooks/order.ld -nt "target/$target/hook/divvy-hook" ]; then touch hooks/src/main.rs; fi
 CARGO_ENCODED_RUSTFLAGS=${flags%?} \
   cargo build --locked -p divvy-hook --bin divvy-hook --profile hook --target "$target"
-mkdir -p target/static
-# The tables of std's own code have no reader either.
-objcopy -R .eh_frame -R .eh_frame_hdr -R .gcc_except_table \
-  "target/$target/hook/divvy-hook" target/static/divvy-hook.new
-mv -f target/static/divvy-hook.new target/static/divvy-hook
-echo "$target" >target/static/target
+mkdir -p "$out"
+# The tables of std's own code have no reader either, but with glibc, whose start-up looks at them.
+tables="-R .eh_frame -R .eh_frame_hdr -R .gcc_except_table"
+case $target in *-gnu) tables= ;; esac
+# shellcheck disable=SC2086
+objcopy $tables "target/$target/hook/divvy-hook" "$out/divvy-hook.new"
+mv -f "$out/divvy-hook.new" "$out/divvy-hook"
+echo "$target" >"$out/target"

@@ -5,6 +5,11 @@ fn panic(_: &core::panic::PanicInfo) -> ! {
     loop {}
 }
 
+/// What core asks for where it was built to unwind; nothing here does.
+#[cfg(target_env = "gnu")]
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
 /// A path or a list entry as the system wants it.
 pub type CStr = *const u8;
 

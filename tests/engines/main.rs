@@ -31,6 +31,7 @@ mod docker;
 mod driver;
 mod fixture;
 mod hook;
+mod machine;
 mod podman;
 mod rootless;
 mod sandbox;
@@ -94,6 +95,7 @@ fn tests() -> ExitCode {
         docker::tests(),
         buildah::tests(),
         systemd::tests(),
+        machine::tests(),
         crio::tests(),
     ]
     .into_iter()
