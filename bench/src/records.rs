@@ -42,6 +42,7 @@ pub(crate) fn write(room: &Room, workload: &Workload, devices: &[String]) -> Res
             requests: BTreeMap::from([("gpu".into(), vec![name.clone()])]),
             specs: BTreeMap::from([(name, SpecRef { path: path.into(), digest })]),
             consumers: vec![consumer],
+            stamp: None,
         })?;
     }
     run_dir.write_pod(&PodRecord {

@@ -4,6 +4,7 @@ mod allocate;
 mod devices;
 mod document;
 pub mod exit;
+mod generate;
 mod inject;
 mod lint;
 mod migrate;
@@ -57,6 +58,7 @@ enum Command {
     Unprepare(unprepare::Unprepare),
     Inject(inject::Inject),
     Devices(devices::Devices),
+    Generate(generate::Generate),
     Lint(lint::Lint),
 }
 
@@ -76,12 +78,13 @@ const OF_ALL: [&str; 10] = [
 ];
 
 /// Those that a command has use for and lists, where not all.
-const USED: [(&str, &[&str]); 6] = [
+const USED: [(&str, &[&str]); 7] = [
     ("allocate", &["output", "gpus", "driver_root", "dev_root", "switch_mig", "state_dir"]),
     ("migrate", &["output"]),
     ("unprepare", &["output", "driver_root", "dev_root", "cdi_dir", "run_dir", "state_dir"]),
     ("inject", &[]),
     ("devices", &["output", "gpus", "driver_root", "dev_root", "cdi_dir", "state_dir"]),
+    ("generate", &["output", "gpus", "driver_root", "dev_root", "hook"]),
     ("lint", &["output"]),
 ];
 
@@ -117,6 +120,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         Command::Inject(command) => return inject::finish(&command),
         Command::Allocate(command) => command.run(&places),
         Command::Devices(command) => command.run(&places),
+        Command::Generate(command) => command.run(&places),
         Command::Lint(command) => command.run(),
         Command::Migrate(command) => command.run(),
     };

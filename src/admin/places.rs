@@ -117,6 +117,11 @@ impl Places<'_> {
         Ok(Kept { journal, run, cdi_dir, hook: self.args.hook.clone(), roots: self.roots() })
     }
 
+    /// The hook that specs name.
+    pub(super) fn hook(&self) -> &Path {
+        &self.args.hook
+    }
+
     fn roots(&self) -> Roots {
         Roots { driver: self.args.driver_root.clone(), dev: self.args.dev_root.clone() }
     }

@@ -1,26 +1,30 @@
 //! What goes out for a prepared claim: a CDI spec with its devices, and the record by which the
 //! hook finds them.
 
+mod edits;
 mod hook;
 mod mps;
+mod node;
 
-use std::{collections::BTreeMap, path::Path};
-
-use divvy_cdi::{
-    host::NodeKind,
-    spec::{ContainerEdits, Device, DeviceNode, DeviceType, Mount, Spec, Version},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
 };
-use divvy_hook::record::{self, CLAIM_KIND, ClaimRecord, Driver, SpecRef};
+
+use divvy_cdi::spec::{Device, Spec, Version};
+use divvy_hook::record::{self, CLAIM_KIND, ClaimRecord, Driver, SpecRef, Stamp};
 
 use crate::{
     claim::DRIVER,
-    gpu::{Files, MountFile, MountKind, NodeFile},
+    gpu::Files,
     journal::Entry,
     mps::Access,
-    plan::Planned,
+    plan::{Planned, Target},
 };
 
+use edits::{Numbers, VOID, edits};
 pub use hook::{HOOK, HookError};
+pub use node::{Named, TooOld, lower, node};
 
 /// The file name of a claim's spec.
 pub fn spec_name(uid: &str) -> String {
@@ -68,33 +72,30 @@ pub struct Part<'a> {
 ///
 /// # Errors
 /// The program is not there, or not to be trusted.
-pub fn spec(parts: Vec<Part<'_>>, mut common: Files, hook: &Path) -> Result<Spec, HookError> {
-    let edit = hook::edit(hook, &mut common)?;
-    let mut shared = edits(common);
-    shared.hooks.extend(edit);
-    // Keeps NVIDIA's own runtime, where it is the low-level one, from adding every GPU.
-    shared.env.push("NVIDIA_VISIBLE_DEVICES=void".to_owned());
+pub fn spec(parts: Vec<Part<'_>>, common: Files, hook: &Path) -> Result<Spec, HookError> {
+    let mut shared = edits(common, Numbers::Fixed, hook)?;
+    shared.env.push(VOID.to_owned());
     let device = |part: Part<'_>| {
-        let mut container_edits = edits(part.files);
+        let mut container_edits = edits(part.files, Numbers::Fixed, hook)?;
         container_edits.env.push(format!("{}={}", variable(part.device), part.uuid));
         if let Some(access) = &part.mps {
             mps::edit(access, &mut container_edits);
         }
-        Device { name: part.name, annotations: BTreeMap::new(), container_edits }
+        Ok(Device { name: part.name, annotations: BTreeMap::new(), container_edits })
     };
     let mut spec = Spec {
         version: Version::V0_3_0,
         kind: CLAIM_KIND.to_owned(),
         annotations: BTreeMap::new(),
-        devices: parts.into_iter().map(device).collect(),
+        devices: parts.into_iter().map(device).collect::<Result<_, _>>()?,
         container_edits: shared,
     };
     spec.version = Version::required_by(&spec);
     Ok(spec)
 }
 
-/// The record of a claim whose spec has these bytes.
-pub fn record(entry: &Entry, bytes: &[u8]) -> ClaimRecord {
+/// The record of a claim whose spec has these bytes, and is for this version of the driver.
+pub fn record(entry: &Entry, bytes: &[u8], driver: &str) -> ClaimRecord {
     let mut requests = BTreeMap::<String, Vec<String>>::new();
     let mut specs = BTreeMap::new();
     let (path, digest) = (entry.spec_path(), record::digest(bytes));
@@ -116,42 +117,20 @@ pub fn record(entry: &Entry, bytes: &[u8]) -> ClaimRecord {
         requests,
         specs,
         consumers: entry.consumers.clone(),
+        stamp: Some(Stamp { driver: driver.to_owned(), mig: mig(entry) }),
     }
 }
 
-fn edits(files: Files) -> ContainerEdits {
-    let node = |file: NodeFile| DeviceNode {
-        host_path: (file.host_path != file.path).then_some(file.host_path),
-        path: file.path,
-        kind: Some(match file.node.kind {
-            NodeKind::Block => DeviceType::Block,
-            NodeKind::Char => DeviceType::Char,
-            NodeKind::Fifo => DeviceType::Fifo,
-        }),
-        major: i64::from(file.node.major),
-        minor: i64::from(file.node.minor),
-        ..DeviceNode::default()
+/// The partitions of a claim.
+fn mig(entry: &Entry) -> Vec<String> {
+    let partition = |device: &Planned| match (&device.target, entry.partition_of(device)) {
+        (Target::Partition { gpu, profile, placement }, Some(uuid)) => {
+            Some(format!("{gpu} {profile} {placement} {uuid}"))
+        }
+        _ => None,
     };
-    let mount = |file: MountFile| Mount {
-        host_path: file.host_path,
-        container_path: file.path,
-        options: options(file.kind).iter().map(|&option| option.to_owned()).collect(),
-        // runc tells a bind mount by its options; crun may crash on a mount without type.
-        kind: Some("bind".to_owned()),
-    };
-    ContainerEdits {
-        device_nodes: files.nodes.into_iter().map(node).collect(),
-        mounts: files.mounts.into_iter().map(mount).collect(),
-        ..ContainerEdits::default()
-    }
-}
-
-fn options(kind: MountKind) -> &'static [&'static str] {
-    match kind {
-        MountKind::File => &["ro", "nosuid", "nodev", "rbind", "rprivate"],
-        // Nobody connects to a socket that is read-only.
-        MountKind::Socket => &["nosuid", "nodev", "noexec", "rbind", "rprivate"],
-    }
+    let partitions: BTreeSet<String> = entry.devices.iter().filter_map(partition).collect();
+    partitions.into_iter().collect()
 }
 
 /// `DIVVY_GPU_0000_1B_00`: tells a container with several devices which is which. The name is

@@ -70,6 +70,10 @@ impl Gpus for Missing {
         self.error()
     }
 
+    fn display_files(&self, _: &str) -> Result<Files, GpuError> {
+        self.error()
+    }
+
     fn driver_files(&self) -> Result<Files, GpuError> {
         self.error()
     }

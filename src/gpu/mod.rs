@@ -71,6 +71,9 @@ pub trait Gpus: fmt::Debug + Send + Sync {
     /// What a container needs to use this GPU (`partition`: this part of it) alone.
     fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError>;
 
+    /// What a container needs to render and to show with this GPU: its DRM nodes, where it has any.
+    fn display_files(&self, gpu: &str) -> Result<Files, GpuError>;
+
     /// What a container needs besides, whichever device it has: control nodes, driver files.
     fn driver_files(&self) -> Result<Files, GpuError>;
 }
@@ -115,6 +118,8 @@ pub struct Files {
     pub folders: Vec<String>,
     /// What it does without, in words.
     pub lacking: Vec<String>,
+    /// Version of the driver that they are of; empty for those of a device alone.
+    pub driver: String,
 }
 
 /// A device node of the host and its path in the container.

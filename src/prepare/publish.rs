@@ -15,15 +15,17 @@ use crate::{emit, gpu::GpuError, journal::Entry, plan::Target};
 impl Node<'_> {
     /// Writes spec and record of an entry, where they are not there already; false when both were.
     pub(super) fn publish(&self, entry: &Entry) -> Result<bool, (String, StepError)> {
-        let spec = self.spec(entry).map_err(|e| ("finding the devices' files".to_owned(), e))?;
+        let made = self.spec(entry);
+        let (spec, driver) = made.map_err(|e| ("finding the devices' files".to_owned(), e))?;
         let doing = || format!("writing the CDI spec into {}", entry.cdi_dir.display());
         let wrote_spec = write_spec(entry, &spec).map_err(|e| (doing(), e))?;
         let doing = || format!("writing the record into {}", entry.run_dir.display());
-        let wrote_record = write_record(entry).map_err(|e| (doing(), e))?;
+        let wrote_record = write_record(entry, &driver).map_err(|e| (doing(), e))?;
         Ok(wrote_spec || wrote_record)
     }
 
-    fn spec(&self, entry: &Entry) -> Result<Spec, StepError> {
+    /// The spec of an entry, and the version of the driver that it is for.
+    fn spec(&self, entry: &Entry) -> Result<(Spec, String), StepError> {
         let mut parts: Vec<emit::Part<'_>> = Vec::new();
         for device in &entry.devices {
             let name = emit::device_name(&entry.uid, device);
@@ -47,7 +49,9 @@ impl Node<'_> {
             let mps = daemon.map(|daemon| self.access(daemon, device)).transpose()?;
             parts.push(emit::Part { name, device: &device.device, uuid, files, mps });
         }
-        Ok(emit::spec(parts, self.gpus.driver_files()?, self.hook)?)
+        let common = self.gpus.driver_files()?;
+        let driver = common.driver.clone();
+        Ok((emit::spec(parts, common, self.hook)?, driver))
     }
 }
 
@@ -63,9 +67,9 @@ fn write_spec(entry: &Entry, spec: &Spec) -> Result<bool, StepError> {
     Ok(true)
 }
 
-fn write_record(entry: &Entry) -> Result<bool, StepError> {
+fn write_record(entry: &Entry, driver: &str) -> Result<bool, StepError> {
     let bytes = file::read(&entry.spec_path(), MAX_SPEC_BYTES, &Trust::of_process())?;
-    let record = emit::record(entry, &bytes);
+    let record = emit::record(entry, &bytes, driver);
     let run = entry.run();
     let there = match entry.origin {
         Origin::Api => run.claim(&entry.uid),

@@ -157,6 +157,10 @@ impl Gpus for Faulty {
         self.call(|sim| sim.device_files(gpu, partition))
     }
 
+    fn display_files(&self, gpu: &str) -> Result<Files, GpuError> {
+        self.call(|sim| sim.display_files(gpu))
+    }
+
     fn driver_files(&self) -> Result<Files, GpuError> {
         self.call(Sim::driver_files)
     }

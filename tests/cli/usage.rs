@@ -141,6 +141,11 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
             ]
             .concat(),
         ),
+        (
+            Some("generate"),
+            [&["--write", "--names", "--kind", "--cdi-version", "--output"][..], &PLACES[..4]]
+                .concat(),
+        ),
         (Some("lint"), vec!["--output"]),
     ] {
         for help in ["--help", "-h"] {

@@ -56,6 +56,15 @@ const SEEN: [&str; 9] = [
     "void",
 ];
 
+/// How a container gets the GPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// By a claim, through the shim.
+    Claim,
+    /// By the name that the node's spec has for it, from podman itself.
+    Name,
+}
+
 pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for end in End::ALL {
@@ -78,10 +87,14 @@ pub fn tests() -> Vec<Test> {
         }
     }
     for view in View::ALL {
-        let run =
-            move |fixture: &Fixture| podman(Sandbox::start(fixture, End::New, view)?, fixture);
+        let run = move |fixture: &Fixture| podman(fixture, End::New, view, By::Claim);
         let name = format!("driver::podman::new::crun::{}", view.name());
         tests.push(Test::new(name, run).in_view(view, "cpuset"));
+        for end in End::ALL {
+            let run = move |fixture: &Fixture| podman(fixture, end, view, By::Name);
+            let name = format!("driver::generate::{}::crun::{}", end.name(), view.name());
+            tests.push(Test::new(name, run).in_view(view, "cpuset"));
+        }
     }
     tests
 }
@@ -160,8 +173,13 @@ fn direct(mut sandbox: Sandbox, fixture: &Fixture, runtime: &str, layout: Layout
     Ok(())
 }
 
-fn podman(mut sandbox: Sandbox, fixture: &Fixture) -> Result<()> {
+fn podman(fixture: &Fixture, end: End, view: View, by: By) -> Result<()> {
+    let mut sandbox = Sandbox::start(fixture, end, view)?;
     let folder = prepare(&mut sandbox, fixture, CRUN, Layout::Container)?;
+    let (divvy, gpus) = (hook::path("divvy"), format!("nvml:{HOST}"));
+    // podman 4.3 reads no newer CDI.
+    let to = ["--write", "/etc/cdi/nvidia.yaml", "--cdi-version", "0.5.0"];
+    sandbox.must(&[&[&*divvy, "generate", "--gpus", &gpus], &to[..]].concat())?;
     sandbox.write(
         "/etc/containers/containers.conf",
         "[containers]\ndefault_ulimits = [\"nofile=1024:4096\", \"nproc=1024:4096\"]\npids_limit = 0\n\
@@ -173,10 +191,12 @@ fn podman(mut sandbox: Sandbox, fixture: &Fixture) -> Result<()> {
     let root = "/tmp/provided";
     sandbox.must(&["mkdir", "-p", &format!("{root}/bin")])?;
     sandbox.must(&["bash", "-c", PROVIDE, "bash", root])?;
-    let mut argv = vec!["podman".to_owned(), format!("--runtime={}", hook::path(SHIM))];
-    argv.extend(
-        ["run", "--rm", "--pull=never", "--annotation=divvy.dev/claim=gpu"].map(Into::into),
-    );
+    let (runtime, ask) = match by {
+        By::Claim => (hook::path(SHIM), "--annotation=divvy.dev/claim=gpu"),
+        By::Name => (CRUN.to_owned(), "--device=nvidia.com/gpu=0"),
+    };
+    let mut argv = vec!["podman".to_owned(), format!("--runtime={runtime}")];
+    argv.extend(["run", "--rm", "--pull=never", ask].map(Into::into));
     for entry in std::fs::read_dir(sandbox.path(root))? {
         let name = entry?.file_name();
         let name = name.to_str().context("a name")?;

@@ -109,6 +109,7 @@ pub fn record_claim(sandbox: &Sandbox, name: &str, origin: Origin) -> Result<()>
         requests: BTreeMap::from([("gpu".into(), vec![device::NAME.into()])]),
         specs: BTreeMap::from([(device::NAME.into(), spec)]),
         consumers: if origin == Origin::Api { vec![pod()] } else { Vec::new() },
+        stamp: None,
     })?;
     Ok(())
 }

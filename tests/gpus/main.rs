@@ -16,6 +16,7 @@ mod contract;
 mod crash;
 mod driver;
 mod fault;
+mod generate;
 mod hostile;
 mod mig;
 mod mps;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         contract::tests(),
         crash::tests(),
         driver::tests(),
+        generate::tests(),
         mig::tests(),
         hostile::tests(),
         fault::tests(),

@@ -106,6 +106,12 @@ impl World {
         entries.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect()
     }
 
+    /// All that the hook finds them by.
+    fn records(&self) -> String {
+        let entries = fs::read_dir(self.path("divvy/run-dir/claims")).unwrap();
+        entries.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect()
+    }
+
     fn assert_whole(&self) {
         assert!(self.specs().contains(&format!("={}\"", self.partition())), "{}", self.specs());
         assert_eq!(self.fake.host.time_slice(&self.fake.uuid(0)).unwrap(), "3");
@@ -179,11 +185,18 @@ fn reload() -> Outcome {
         Ok(world) => world,
         Err(why) => return Outcome::Skipped(why),
     };
+    let stamped =
+        |version: &str| world.records().matches(&format!("\"driver\":\"{version}\"")).count();
+    assert_eq!(stamped("580.65.06"), 2, "{}", world.records());
+    let mig = format!("\"mig\":[\"{} ", world.fake.uuid(1));
+    assert!(world.records().contains(&mig), "{}", world.records());
     world.fake.host.reload_driver("580.95.05").unwrap();
     let said = world.run(env!("CARGO_BIN_EXE_divvy-node"), &["--once"], true);
     for claim in ["part", "turns"] {
         assert!(said.contains(&format!("claim default/{claim}: brought back in step")), "{said}");
     }
+    assert_eq!((stamped("580.65.06"), stamped("580.95.05")), (0, 2), "{}", world.records());
+    assert!(!world.specs().contains("580.65.06"), "{}", world.specs());
     world.assert_whole();
     world.end();
     Outcome::Done

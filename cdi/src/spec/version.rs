@@ -66,6 +66,11 @@ impl Version {
     pub fn required_by(spec: &Spec) -> Self {
         needed(spec).0
     }
+
+    /// [`Version::required_by`], and what makes it so, for messages.
+    pub fn needed_by(spec: &Spec) -> (Self, &'static str) {
+        needed(spec)
+    }
 }
 
 /// [`Version::required_by`], and what makes it so, for messages.

@@ -59,6 +59,19 @@ pub struct ClaimRecord {
     /// Who may use it (`status.reservedFor`).
     #[serde(default)]
     pub consumers: Vec<Consumer>,
+    /// What its spec was made for, besides the boot; none in records of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<Stamp>,
+}
+
+/// What a spec was made for: where that has changed, the spec is of the past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Version of the GPUs' driver.
+    pub driver: String,
+    /// Its MIG partitions, `GPU PROFILE PLACEMENT PARTITION` with the UUIDs of both, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mig: Vec<String>,
 }
 
 /// Where a claim came from.

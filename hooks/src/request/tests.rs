@@ -83,6 +83,7 @@ impl Host {
             requests: BTreeMap::from([("gpu".into(), vec![DEVICE.into()])]),
             specs: BTreeMap::from([(DEVICE.into(), spec)]),
             consumers: Vec::new(),
+            stamp: None,
         };
         self.run.write_claim(&claim).unwrap();
     }

@@ -237,6 +237,7 @@ impl Host {
             requests: BTreeMap::from([("gpu".into(), vec![DEVICE.into()])]),
             specs: BTreeMap::from([(DEVICE.into(), SpecRef { path, digest })]),
             consumers: Vec::new(),
+            stamp: None,
         };
         self.run_dir().write_claim(&claim).unwrap();
     }

@@ -128,6 +128,15 @@ impl Host {
         Ok(file::read(&self.path(below), MAX_BYTES, &Trust::Any)?)
     }
 
+    /// The names in a folder of the host, in order; none where there is no such folder.
+    pub(super) fn names(&self, below: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(below)).into_iter().flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort_unstable();
+        names
+    }
+
     /// A number in a file of sysfs, where there is one.
     pub(super) fn number(&self, below: &str) -> Option<i64> {
         String::from_utf8(self.read(below).ok()?).ok()?.trim().parse().ok()
@@ -152,8 +161,9 @@ impl Host {
 
     /// The GPUs that the kernel module has, by PCI address; `None` where it does not say.
     fn gpus(&self) -> Option<Vec<PciAddress>> {
-        let entries = fs::read_dir(self.path("proc/driver/nvidia/gpus")).ok()?;
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let folder = "proc/driver/nvidia/gpus";
+        self.path(folder).is_dir().then_some(())?;
+        let names = self.names(folder).into_iter();
         let mut gpus: Vec<PciAddress> = names.filter_map(|name| name.parse().ok()).collect();
         gpus.sort_unstable();
         Some(gpus)

@@ -213,6 +213,11 @@ impl Gpus for Nvml {
         node::of_device(&self.host, &found, Some(there))
     }
 
+    fn display_files(&self, gpu: &str) -> Result<Files, GpuError> {
+        let found = self.in_session(|session| session.gpu(gpu, self.deadlines.look))?;
+        node::display(&self.host, &found)
+    }
+
     fn driver_files(&self) -> Result<Files, GpuError> {
         let mut files = node::control(&self.host)?;
         let version = self.session()?.driver.version.clone();
@@ -223,6 +228,7 @@ impl Gpus for Nvml {
         files.mounts = found.mounts().cloned().collect();
         (files.links, files.folders) = (found.links, found.folders);
         files.lacking = found.lacking.into_iter().map(str::to_owned).collect();
+        files.driver = version.to_owned();
         Ok(files)
     }
 }

@@ -7,7 +7,7 @@ use divvy_cdi::host::{Host as _, Node, NodeKind, ThisHost};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use super::host::Host;
-use crate::gpu::{Files, Gpu, GpuError, NodeFile, Partition};
+use crate::gpu::{Files, Gpu, GpuError, Link, NodeFile, Partition};
 
 /// A capability of the driver: a node that lets its opener use a GPU or compute instance.
 struct Capability {
@@ -37,7 +37,12 @@ pub(super) fn of_device(
     let minor = gpu.minor;
     let numbers = (major(host, &NVIDIA)?, Some(minor));
     let mut nodes = vec![node(host, &format!("nvidia{minor}"), numbers)?];
-    if let Some(Partition { gpu_instance, compute_instance, .. }) = partition {
+    let mut files = Files::default();
+    if let Some(Partition { gpu_instance, compute_instance, profile, .. }) = partition {
+        // Such a partition is made to render.
+        if profile.contains("gfx") {
+            files = display(host, gpu)?;
+        }
         let instance = format!("gpu{minor}/mig/gi{gpu_instance}");
         for below in
             [format!("{instance}/access"), format!("{instance}/ci{compute_instance}/access")]
@@ -45,7 +50,41 @@ pub(super) fn of_device(
             nodes.push(capability_node(host, &below)?);
         }
     }
-    Ok(Files { nodes, ..Files::default() })
+    nodes.append(&mut files.nodes);
+    Ok(Files { nodes, ..files })
+}
+
+/// The nodes that a GPU renders and shows by, and the links by which they are known by its address.
+/// Their numbers are those that the kernel has for them. One that is not there is only missed.
+pub(super) fn display(host: &Host, gpu: &Gpu) -> Result<Files, GpuError> {
+    let (mut files, folder) = (Files::default(), format!("sys/bus/pci/devices/{}/drm", gpu.pci));
+    for name in host.names(&folder) {
+        let number = host.read(&format!("{folder}/{name}/dev")).unwrap_or_default();
+        let number = String::from_utf8(number).unwrap_or_default();
+        let numbers = number.trim().split_once(':');
+        let numbers = numbers.and_then(|(major, minor)| {
+            Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+        });
+        let Some((major, minor)) = numbers else { continue };
+        match node(host, &format!("dri/{name}"), (major, Some(minor))) {
+            Ok(node) => files.nodes.push(node),
+            Err(GpuError::NoNode { path, .. }) => files.lacking.push(path.display().to_string()),
+            Err(error) => return Err(error),
+        }
+    }
+    for kind in ["card", "render"] {
+        let below = format!("dri/by-path/pci-{}-{kind}", gpu.pci);
+        let target = host.nodes(&below).iter().find_map(|link| std::fs::read_link(link).ok());
+        let target = target.and_then(|target| target.to_str().map(str::to_owned));
+        let led = |node: &NodeFile| {
+            let name = node.path.strip_prefix("/dev/dri/");
+            target.as_deref().and_then(|target| target.strip_prefix("../")) == name
+        };
+        if let (true, Some(target)) = (files.nodes.iter().any(led), &target) {
+            files.links.push(Link { path: format!("/dev/{below}"), target: target.clone() });
+        }
+    }
+    Ok(files)
 }
 
 /// The nodes that every container needs.

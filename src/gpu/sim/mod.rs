@@ -231,6 +231,11 @@ impl Gpus for Sim {
         Ok(Files { nodes, ..Files::default() })
     }
 
+    fn display_files(&self, gpu: &str) -> Result<Files, GpuError> {
+        // It has no host of its own, and so no node to show.
+        self.gpu(&self.store.read()?, gpu).map(|_| Files::default())
+    }
+
     fn driver_files(&self) -> Result<Files, GpuError> {
         let text = format!("a simulated driver, version {}\n", self.config.driver);
         let known = divvy_cdi::file::read(&self.driver_file, 4096, &Trust::of_process());
@@ -251,7 +256,8 @@ impl Gpus for Sim {
             host_path: self.driver_file.display().to_string(),
             kind: MountKind::File,
         }];
-        Ok(Files { nodes: nodes.collect::<Result<_, _>>()?, mounts, ..Files::default() })
+        let driver = self.config.driver.clone();
+        Ok(Files { nodes: nodes.collect::<Result<_, _>>()?, mounts, driver, ..Files::default() })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::symlink,
+    os::unix::fs::{chown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -19,6 +19,11 @@ use crate::{
 const NVIDIA: u32 = 195;
 const CAPS: u32 = 236;
 const UVM: u32 = 509;
+const DRM: u32 = 226;
+
+/// The groups `video` and `render` of a Debian.
+const VIDEO: u32 = 44;
+const RENDER: u32 = 105;
 
 /// Makes the tree below `root` say what the state says.
 pub(crate) fn follow(root: &Path, state: &State) -> io::Result<()> {
@@ -119,12 +124,30 @@ fn follow_gpu(root: &Path, driver: &Path, gpu: &Gpu) -> io::Result<()> {
     keep(&device.join("numa_node"), &format!("{numa}\n"))?;
     keep(&device.join("vendor"), "0x10de\n")?;
     keep(&device.join("class"), "0x030200\n")?;
+    for (name, number, _, kind) in drm(*minor) {
+        keep(&device.join("drm").join(&name).join("dev"), &format!("{DRM}:{number}\n"))?;
+        let by_path = root.join("dev/dri/by-path");
+        fs::create_dir_all(&by_path)?;
+        replace_link(Path::new("..").join(name), &by_path.join(format!("pci-{pci}-{kind}")))?;
+    }
     fs::create_dir_all(root.join("sys/bus/pci/devices"))?;
-    let target = Path::new("../../..").join(&below);
-    if fs::read_link(&link).is_ok_and(|there| there == target) {
+    replace_link(Path::new("../../..").join(&below), &link)
+}
+
+/// A GPU's nodes in `/dev/dri`: name, minor, group, and what the link to it is called.
+fn drm(minor: u32) -> [(String, u32, u32, &'static str); 2] {
+    let render = 128 + minor;
+    [
+        (format!("card{minor}"), minor, VIDEO, "card"),
+        (format!("renderD{render}"), render, RENDER, "render"),
+    ]
+}
+
+fn replace_link(target: PathBuf, link: &Path) -> io::Result<()> {
+    if fs::read_link(link).is_ok_and(|there| there == target) {
         return Ok(());
     }
-    gone(fs::remove_file(&link))?;
+    gone(fs::remove_file(link))?;
     symlink(target, link)
 }
 
@@ -132,20 +155,28 @@ fn follow_gpu(root: &Path, driver: &Path, gpu: &Gpu) -> io::Result<()> {
 fn nodes(root: &Path, state: &State) -> io::Result<()> {
     let dev = root.join("dev");
     fs::create_dir_all(&dev)?;
-    let mut wanted: Vec<(String, u32, u32)> = vec![
-        ("nvidiactl".to_owned(), NVIDIA, 255),
-        ("nvidia-modeset".to_owned(), NVIDIA, 254),
-        ("nvidia-uvm".to_owned(), UVM, 0),
-        ("nvidia-uvm-tools".to_owned(), UVM, 1),
+    let mut wanted: Vec<(String, u32, u32, u32)> = vec![
+        ("nvidiactl".to_owned(), NVIDIA, 255, 0),
+        ("nvidia-modeset".to_owned(), NVIDIA, 254, 0),
+        ("nvidia-uvm".to_owned(), UVM, 0, 0),
+        ("nvidia-uvm-tools".to_owned(), UVM, 1, 0),
     ];
-    let present = state.gpus.iter().filter(|gpu| gpu.present);
-    wanted.extend(present.map(|gpu| (format!("nvidia{}", gpu.minor), NVIDIA, gpu.minor)));
-    for (name, major, minor) in wanted {
-        let mode = Mode::from_raw_mode(0o666);
+    for gpu in state.gpus.iter().filter(|gpu| gpu.present) {
+        wanted.push((format!("nvidia{}", gpu.minor), NVIDIA, gpu.minor, 0));
+        let drm = drm(gpu.minor).into_iter();
+        wanted
+            .extend(drm.map(|(name, minor, group, _)| (format!("dri/{name}"), DRM, minor, group)));
+    }
+    fs::create_dir_all(dev.join("dri"))?;
+    for (name, major, minor, group) in wanted {
+        let mode = Mode::from_raw_mode(if group == 0 { 0o666 } else { 0o660 });
         match mknodat(CWD, dev.join(&name), FileType::CharacterDevice, mode, makedev(major, minor))
         {
             // Whatever the umask is.
-            Ok(()) => rustix::fs::chmod(dev.join(&name), mode)?,
+            Ok(()) => {
+                rustix::fs::chmod(dev.join(&name), mode)?;
+                chown(dev.join(&name), None, Some(group))?;
+            }
             Err(rustix::io::Errno::EXIST) => {}
             // Without root a host has no nodes, and everything else.
             Err(rustix::io::Errno::PERM) => return Ok(()),

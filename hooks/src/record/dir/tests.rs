@@ -6,7 +6,7 @@ use std::{
 use rustix::fs::{CWD, Mode};
 
 use super::*;
-use crate::record::{DeviceRef, Driver, SpecRef};
+use crate::record::{DeviceRef, Driver, SpecRef, Stamp};
 
 fn claim(uid: &str, origin: Origin) -> ClaimRecord {
     let (name, path) = (format!("gpu.divvy.dev/claim={uid}-gpu0"), PathBuf::from("/x.json"));
@@ -22,6 +22,7 @@ fn claim(uid: &str, origin: Origin) -> ClaimRecord {
         requests: BTreeMap::from([("gpu".into(), vec![name.clone()])]),
         specs: BTreeMap::from([(name, SpecRef { path, digest })]),
         consumers: Vec::new(),
+        stamp: None,
     }
 }
 
@@ -163,4 +164,18 @@ fn fifos_loops_and_huge_files_are_errors() {
     for uid in ["fifo", "loop", "huge"] {
         assert_eq!(run.pod(uid).unwrap_err().code(), "UNREADABLE", "{uid}");
     }
+}
+
+#[test]
+fn a_stamp_may_be_missing_and_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = RunDir::new(dir.path());
+    run.write_claim(&claim("u", Origin::Api)).unwrap();
+    let text = std::fs::read_to_string(run.claim_path("u")).unwrap();
+    assert!(!text.contains("stamp"), "as earlier builds write it: {text}");
+    let mig = vec!["GPU-1 1g.10gb 4 MIG-2".to_owned()];
+    let stamp = Some(Stamp { driver: "580.65.06".to_owned(), mig });
+    let stamped = ClaimRecord { stamp, ..claim("u", Origin::Api) };
+    run.write_claim(&stamped).unwrap();
+    assert_eq!(run.claim("u").unwrap(), Some(stamped));
 }
