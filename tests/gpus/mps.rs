@@ -2,7 +2,7 @@
 //! name, which speaks its protocol.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
@@ -74,6 +74,9 @@ impl World {
     fn new() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can give a daemon a /dev/shm of its own".to_owned());
+        }
+        if let Some(why) = clear::no_daemons(Path::new(CGROUPS)) {
+            return Err(why);
         }
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         // Not in /dev/shm, in whose place a daemon has another.
@@ -257,10 +260,13 @@ fn whole_life() -> Outcome {
 
 /// What another process does when this program is called so: starts a daemon and tells.
 pub(crate) fn starter(args: &[String]) -> Option<ExitCode> {
-    let [verb, root, setup] = args else { return None };
+    let [verb, root, setup, service] = args else { return None };
     if verb != "mps-start" {
         return None;
     }
+    let mut procs =
+        std::fs::OpenOptions::new().write(true).open(Path::new(service).join("cgroup.procs"));
+    procs.as_mut().unwrap().write_all(b"0").unwrap();
     let deadlines = divvy::gpu::nvml::Deadlines::default();
     let nvml =
         divvy::gpu::nvml::Nvml::open(Path::new(root), &divvy::gpu::Roots::default(), deadlines)
@@ -274,21 +280,28 @@ pub(crate) fn starter(args: &[String]) -> Option<ExitCode> {
     }
 }
 
-/// Has another process start the daemon, and kills that.
+/// Has another process start the daemon, and ends that as systemd ends a service: with all that is in
+/// its cgroup.
 fn started_by_another(world: &World) -> Running {
+    let hierarchies = ["", "unified", "systemd"].map(|name| Path::new(CGROUPS).join(name));
+    let hierarchy = hierarchies.iter().find(|path| path.join("cgroup.procs").exists()).unwrap();
+    let service = hierarchy.join(format!("divvy-service-{}", world.setup.name));
+    std::fs::create_dir_all(&service).unwrap();
     let mut starter = Command::new(std::env::current_exe().unwrap())
         .arg("mps-start")
         .arg(world.fake.host.root())
         .arg(serde_json::to_string(&world.setup).unwrap())
+        .arg(&service)
         .stdout(Stdio::piped())
-        .process_group(0)
         .spawn()
         .unwrap();
     let mut line = String::new();
     BufReader::new(starter.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let group = nix::unistd::Pid::from_raw(starter.id().cast_signed());
-    nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let members = std::fs::read_to_string(service.join("cgroup.procs")).unwrap();
+    assert!(members.lines().any(|pid| pid == starter.id().to_string()), "{members}");
+    members.lines().for_each(|pid| kill(pid.parse().unwrap()));
     assert!(!starter.wait().unwrap().success());
+    eventually("the end of the service", || std::fs::remove_dir(&service).is_ok());
     serde_json::from_str(&line).unwrap()
 }
 

@@ -85,6 +85,9 @@ impl World {
         if let Some(why) = support::no_nodes(&fake) {
             return Err(why);
         }
+        if let Some(why) = clear::no_daemons("/sys/fs/cgroup".as_ref()) {
+            return Err(why);
+        }
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(fake.host.root(), open).unwrap();
         fake.host.install_mps().unwrap();
