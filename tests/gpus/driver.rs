@@ -34,6 +34,7 @@ pub(crate) fn tests() -> Vec<Test> {
             ("a reload of the driver has other files", reloaded),
             ("what comes and goes is noticed", noticed),
             ("device nodes are below the dev root", dev_root),
+            ("nodes to render with have the kernel's numbers, or are missed", display),
         ],
     )
 }
@@ -277,5 +278,32 @@ fn dev_root() -> Outcome {
     assert_eq!(nodes[0].path, "/dev/nvidia0");
     assert_eq!(Path::new(&nodes[0].host_path), root.join("opt/dev/nvidia0"));
     assert!(nvml.driver_files().is_ok());
+    Outcome::Done
+}
+
+fn display() -> Outcome {
+    let fake = fake(&[("T4-16GB", false), ("T4-16GB", false)]);
+    if let Some(why) = support::no_nodes(&fake) {
+        return Outcome::Skipped(why);
+    }
+    let (uuid, dri) = (fake.uuid(1), fake.host.root().join("dev/dri"));
+    let found = fake.nvml.display_files(&uuid).unwrap();
+    let nodes: Vec<&str> = found.nodes.iter().map(|node| node.path.as_str()).collect();
+    assert_eq!(nodes, ["/dev/dri/card1", "/dev/dri/renderD129"]);
+    let by_path = "/dev/dri/by-path/pci-0000:43:00.0";
+    assert_eq!(link(&found, &format!("{by_path}-card")), Some("../card1"));
+    assert_eq!(link(&found, &format!("{by_path}-render")), Some("../renderD129"));
+    // A claim computes: it gets none of them.
+    let device = fake.nvml.device_files(&uuid, None).unwrap();
+    assert!(device.nodes.iter().all(|node| !node.path.contains("/dri/")), "{device:?}");
+
+    fs::remove_file(dri.join("card1")).unwrap();
+    let found = fake.nvml.display_files(&uuid).unwrap();
+    assert_eq!(found.nodes.len(), 1);
+    assert_eq!(found.lacking, [dri.join("card1").display().to_string()]);
+    assert_eq!(link(&found, &format!("{by_path}-card")), None, "a link to nothing");
+    // That of the other GPU under its name, as after a boot that found them the other way round.
+    fs::rename(dri.join("card0"), dri.join("card1")).unwrap();
+    fails(fake.nvml.display_files(&uuid), "DEVICE-CHANGED", "226:0, and the driver's are 226:1");
     Outcome::Done
 }
