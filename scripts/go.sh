@@ -4,9 +4,13 @@
 # GOTOOLCHAIN). Else it is fetched through the Go module proxy, by Debian's golang where there is no go at all.
 set -eu
 want=go1.26.8 # at least what every go.mod here asks for
-newer() { # is go command $1 new enough, or able to switch by itself?
+minor() { minor=${1#go1.}; echo "${minor%%[!0-9]*}"; }
+newer() { # is go command $1 new enough, or able and allowed to switch by itself?
   version=$("$1" env GOVERSION 2>/dev/null) || return 1
-  case $version in go1.*) minor=${version#go1.}; [ "${minor%%[!0-9]*}" -ge 21 ] ;; *) return 1 ;; esac
+  case $version in go1.*) minor=$(minor "$version") ;; *) return 1 ;; esac
+  [ "$minor" -lt "$(minor $want)" ] || return 0
+  [ "$minor" -ge 21 ] || return 1
+  case $("$1" env GOTOOLCHAIN) in *auto) ;; *) return 1 ;; esac
 }
 for go in "${GO:-go}" /usr/local/go/bin/go; do
   if newer "$go"; then exec "$go" "$@"; fi
@@ -30,4 +34,5 @@ if ! [ -e "$tool/.ready" ]; then
   : >"$tool/.ready"
 fi
 unset GOROOT
+export GOTOOLCHAIN=local # whatever this machine is bound to
 exec "$tool/bin/go" "$@"

@@ -206,7 +206,7 @@ impl HookError {
     pub fn line(&self) -> String {
         let mut line = format!("divvy: {}", log::chain(self));
         if line.starts_with("divvy: UNTRUSTED: ") {
-            line.push_str("; make it root's, writable by nobody else (chown root, chmod go-w)");
+            line.push_str("; make it root's, or without root yours, writable by nobody else (chown, chmod go-w)");
         }
         log::one_line(&line)
     }

@@ -38,6 +38,13 @@ echo "old: $(go env GOVERSION)"
 rm -f /usr/bin/apt-get
 export GONOSUMDB=golang.org/toolchain GOPROXY=file:///tmp/first/divvy/go/pkg/mod/cache/download XDG_CACHE_HOME=/tmp/second
 echo "too old: $(./scripts/go.sh env GOVERSION)"
+mkdir /tmp/bound
+cat >/tmp/bound/go <<END
+#!/bin/sh
+case "\$*" in "env GOVERSION") echo go1.22.5 ;; "env GOTOOLCHAIN") echo local ;; *) exit 1 ;; esac
+END
+chmod +x /tmp/bound/go
+echo "bound: $(PATH=/tmp/bound:$PATH ./scripts/go.sh env GOVERSION)"
 '"#;
 
 /// What the fallback for machines without the musl target leaves, beside the hook of all other tests.
@@ -54,7 +61,7 @@ fn project() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Debian's Go is too old, and fetches one that is not.
+/// Debian's Go is too old, and fetches one that is not; one that may not fetch another is passed over.
 fn without_go(_: &Fixture) -> Result<()> {
     let script = fs::read_to_string(project().join("scripts/go.sh"))?;
     let want = script.lines().find_map(|line| line.strip_prefix("want=")?.split(' ').next());
@@ -67,7 +74,9 @@ fn without_go(_: &Fixture) -> Result<()> {
     let (stdout, stderr) = said(&output);
     ensure!(output.status.success(), "{stdout}{stderr}");
     let of = |run: &str| stdout.lines().find_map(|line| line.strip_prefix(run)).unwrap_or_default();
-    ensure!(of("none: ") == want && of("too old: ") == want, "{stdout}{stderr}");
+    for run in ["none: ", "too old: ", "bound: "] {
+        ensure!(of(run) == want, "{run}{stdout}{stderr}");
+    }
     ensure!(of("old: ").starts_with("go1.1"), "{stdout}{stderr}");
     ensure!(stderr.matches("installing Debian's golang").count() == 1, "{stderr}");
     Ok(())
