@@ -2,11 +2,14 @@
 //! whoever comes next finds the claim whole or nothing of it.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use divvy_fake_nvml::Rule;
 use nix::errno::Errno;
 
 use super::{
@@ -43,6 +46,8 @@ pub(crate) fn tests() -> Vec<Test> {
             ("bringing back, killed anywhere", killed_bringing_back),
             ("a prepare on a disk that is full from anywhere on", full_preparing),
             ("an unprepare on a disk that is read-only from anywhere on", read_only_ending),
+            ("a prepare of which any call of NVML fails or kills", calls_of_preparing),
+            ("an unprepare of which any call of NVML fails or kills", calls_of_ending),
         ],
     )
 }
@@ -92,6 +97,16 @@ impl World {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{act:?}: {said}");
         said
+    }
+
+    /// It is whole or nothing; and whatever it was, the claim can be had, and ended.
+    #[track_caller]
+    fn then_whole_and_gone(&self, when: &str) {
+        self.there(when);
+        self.run(PREPARE);
+        assert_eq!(self.there(when), There::Whole, "{when}");
+        self.run(UNPREPARE);
+        assert_eq!(self.there(when), There::Nothing, "{when}");
     }
 
     fn files(&self, dir: &str) -> Vec<PathBuf> {
@@ -171,13 +186,66 @@ fn at_each_change(
         assert_ne!(ended.code, Some(101), "{when}");
         world.run(ONCE);
         check(&world, &when);
-        // Whatever it was, the claim can be had, and ended.
-        world.run(PREPARE);
-        assert_eq!(world.there(&when), There::Whole, "{when}");
-        world.run(UNPREPARE);
-        assert_eq!(world.there(&when), There::Nothing, "{when}");
+        world.then_whole_and_gone(&when);
     }
     Outcome::Done
+}
+
+/// The same at each of its calls of NVML: by name, the first and the last, as most are about another
+/// GPU or profile each time. They fail; those that change something also kill the process, or do
+/// either after they took effect.
+fn at_each_call(make: fn(&World), act: Act) -> Outcome {
+    let world = World::new();
+    if let Some(why) = support::no_nodes(&world.fake) {
+        return Outcome::Skipped(why);
+    }
+    make(&world);
+    world.fake.host.watch().unwrap();
+    world.run(act);
+    let mut calls = BTreeMap::<String, u64>::new();
+    for call in world.fake.host.calls().unwrap() {
+        let name = call.split(' ').next().unwrap().to_owned();
+        *calls.entry(name).or_default() += 1;
+    }
+    // The library is shut down when all is done.
+    calls.remove("nvmlShutdown");
+    assert!(calls.len() > 8, "{calls:?}");
+    for (call, count) in calls {
+        for skip in BTreeSet::from([0, count - 1]) {
+            let changes = ["Create", "Destroy", "Set"].iter().any(|word| call.contains(word));
+            let ways = [(false, false), (false, true), (true, false), (true, true)];
+            for (kill, after) in ways.into_iter().take(if changes { 4 } else { 1 }) {
+                // Made, says the hardware, and not made, says the call: nobody can tell whose it is
+                // (fault::making).
+                if call == "nvmlDeviceCreateGpuInstanceWithPlacement" && after && !kill {
+                    continue;
+                }
+                let world = World::new();
+                make(&world);
+                let fail = (!kill).then_some(999);
+                let (call, times) = (call.clone(), Some(1));
+                let rule = Rule { call, skip, times, kill, after, fail, ..Rule::default() };
+                let when = format!("{rule:?}");
+                world.fake.host.script(&[rule]).unwrap();
+                let ended = world.command(act.0, act.1).output().unwrap();
+                // A call that is answered with an error has no effect to be killed after.
+                let killed = ended.status.signal().is_some();
+                assert!(killed == kill || (after && !killed), "{when}: {ended:?}");
+                world.fake.host.script(&[]).unwrap();
+                world.run(ONCE);
+                world.then_whole_and_gone(&when);
+            }
+        }
+    }
+    Outcome::Done
+}
+
+fn calls_of_preparing() -> Outcome {
+    at_each_call(|_| {}, PREPARE)
+}
+
+fn calls_of_ending() -> Outcome {
+    at_each_call(prepared, UNPREPARE)
 }
 
 fn prepared(world: &World) {

@@ -21,7 +21,9 @@ pub struct Rule {
     pub hang: bool,
     /// Answers with this code.
     pub fail: Option<u32>,
-    /// Takes effect before it fails.
+    /// The process that made it is killed.
+    pub kill: bool,
+    /// Takes effect before it fails or kills.
     pub after: bool,
 }
 

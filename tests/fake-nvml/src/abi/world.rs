@@ -12,6 +12,7 @@ use std::{
 };
 
 use nvml_wrapper_sys::bindings as sys;
+use rustix::process;
 
 use super::handle::About;
 use crate::{
@@ -117,6 +118,9 @@ impl World {
             if let (Some(code), false) = (rule.fail, rule.after) {
                 return Err(code);
             }
+            if rule.kill && !rule.after {
+                die();
+            }
         }
         // What a slow call sees is what there is at its end.
         let state = self.state()?;
@@ -124,6 +128,7 @@ impl World {
         self.usable(name, about, &state, gpu)?;
         answer(self, &state, gpu)?;
         match rule {
+            Some(Rule { kill: true, .. }) => die(),
             Some(Rule { fail: Some(code), after: true, .. }) => Err(code),
             _ => Ok(()),
         }
@@ -207,4 +212,10 @@ impl World {
         let rules = self.script.get().ok().flatten().unwrap_or_default();
         rules.iter().any(|there| there.hang && there.call == rule.call && there.gpu == rule.gpu)
     }
+}
+
+/// As kill -9 does from outside.
+fn die() -> ! {
+    let _dead = process::kill_process(process::getpid(), process::Signal::KILL);
+    std::process::abort()
 }
