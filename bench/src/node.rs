@@ -52,6 +52,7 @@ struct Bench {
     run: RunDir,
     dir: PathBuf,
     cdi_dir: PathBuf,
+    hook: PathBuf,
     boot: String,
     /// The node's name.
     pool: String,
@@ -138,6 +139,7 @@ fn idle(dir: &Path, daemon: &Path, out: &mut dyn Write, missed: &mut Vec<String>
     }
     let mut command = Command::new(daemon);
     command.arg("--gpus").arg(bench.nvml.address()).args(["--interval", "3600"]);
+    command.arg("--hook").arg(&bench.hook);
     for (option, place) in [("state", "state"), ("cdi", "cdi"), ("run", "run")] {
         command.arg(format!("--{option}-dir")).arg(bench.dir.join(place));
     }
@@ -183,12 +185,15 @@ impl Bench {
         let (journal, run) = (Journal::new(&dir.join("state")), RunDir::new(dir.join("run")));
         let (boot, pool) = (divvy_hook::record::boot_id()?, nvml.inventory()?.node);
         let cdi_dir = dir.join("cdi");
-        Ok(Self { host, nvml, journal, run, dir, cdi_dir, boot, pool })
+        // Named in the specs; nothing of it is run here.
+        let hook = fs::canonicalize("target/static/divvy-hook")
+            .context("no hook: `make hook` builds it")?;
+        Ok(Self { host, nvml, journal, run, dir, cdi_dir, hook, boot, pool })
     }
 
     fn node(&self) -> Node<'_> {
-        let Self { nvml, journal, run, boot, cdi_dir, .. } = self;
-        let (hook, cgroups) = (Path::new(divvy::emit::HOOK), Path::new("/sys/fs/cgroup"));
+        let Self { nvml, journal, run, boot, cdi_dir, hook, .. } = self;
+        let cgroups = Path::new("/sys/fs/cgroup");
         Node { gpus: nvml, journal, run, cdi_dir, hook, cgroups, boot }
     }
 
