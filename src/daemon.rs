@@ -119,7 +119,10 @@ fn round(node: &Node<'_>, all: bool, told: &mut Told) -> Exit {
             Reconciled::Damaged { error, kept, entry } => {
                 let became = match entry {
                     Some(entry) => format!("claim {}: its entry was made anew", entry.title()),
-                    None => "nothing is left of its claim".to_owned(),
+                    None => {
+                        "no container gets its claim any more, and what it had on the GPUs stays"
+                            .to_owned()
+                    }
                 };
                 tell(&format!("{error}; kept as {}; {became}\n", kept.display()));
             }

@@ -6,6 +6,7 @@ use std::{
     io::{self, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use divvy_cdi::file::Trust;
@@ -14,7 +15,7 @@ use rustix::fs::OFlags;
 /// A held lock, free again when dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
     path: PathBuf,
 }
 
@@ -64,6 +65,18 @@ impl Lock {
         Self::try_take(path, Hold::Alone, |_| Ok(false))
     }
 
+    /// When it was last taken or freed, as far as [`Self::touch`] was called for it.
+    pub(crate) fn touched(&self) -> io::Result<SystemTime> {
+        self.file.metadata()?.modified()
+    }
+
+    /// Tells whoever takes it next that something was done under it until now.
+    pub(crate) fn touch(&self) {
+        // Where the time cannot be set, the next one looks at more than it needs to, or is told of
+        // what is not there any more.
+        let _untold = self.file.set_modified(SystemTime::now());
+    }
+
     /// Frees the lock and removes its file; who waits for it makes another.
     pub fn remove(self) {
         // Where it cannot be removed it lies there, and does no harm.
@@ -107,7 +120,7 @@ impl Lock {
             }
             // Whoever held it may have removed it: then the lock is another file's.
             if is_at(path, &file)? {
-                return Ok(Some(Self { _file: file, path: path.to_owned() }));
+                return Ok(Some(Self { file, path: path.to_owned() }));
             }
         };
         take().map_err(|source| LockError { path: path.to_owned(), source })

@@ -90,7 +90,8 @@ const TABLE: &[(&str, Exit, &str)] = &[
         "JOURNAL-INVALID",
         Exit::Failed,
         "what its claim holds is not known, so nobody else gets its GPUs; `divvy-node --once`, with \
-         the --gpus that it was prepared on, makes the entry anew and keeps the file aside",
+         the --gpus and --run-dir that it was prepared with, makes the entry anew and keeps the file \
+         aside",
     ),
     (
         "JOURNAL-NEWER",

@@ -95,7 +95,10 @@ impl Generate {
             return Ok(Answer { text: yaml, json, exit: Exit::Ok });
         };
         let bytes = if json { format!("{text}\n") } else { yaml };
-        file::replace(path, bytes.as_bytes(), 0o644, Durability::Durable)
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder
+            .map_or(Ok(()), |folder| file::make_dir(folder, 0o755, Durability::Durable))
+            .and_then(|()| file::replace(path, bytes.as_bytes(), 0o644, Durability::Durable))
             .map_err(|error| Failure::of(error.code(), &error))?;
         Ok(written(path, &spec))
     }

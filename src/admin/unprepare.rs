@@ -52,13 +52,14 @@ impl Unprepare {
             }
         }
         let (mut text, mut claims, mut failures) = (String::new(), Vec::new(), Vec::new());
+        let mut unknown = false;
         for claim in &wanted {
             let found = entries.iter().find(|entry| is(entry, claim));
             let ended = match found {
                 Some(entry) => end(entry, &kept),
                 // It may be the damaged one: do not say that there is none.
                 None if !damaged.is_empty() => {
-                    failures.extend(damaged.drain(..).map(|e| Failure::of(e.code(), &e)));
+                    unknown = true;
                     continue;
                 }
                 None => match meant(claim, &entries) {
@@ -78,6 +79,9 @@ impl Unprepare {
                 }
             }
             claims.push(json!({ "claim": claim.title, "ended": found.is_some() }));
+        }
+        if unknown {
+            failures.extend(damaged.iter().map(|e| Failure::of(e.code(), e)));
         }
         // What was ended is said, whatever became of the others.
         let exit = Failure::all(failures).map_or(Exit::Ok, |failure| fail(&failure));

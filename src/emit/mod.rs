@@ -117,7 +117,7 @@ pub fn record(entry: &Entry, bytes: &[u8], driver: &str) -> ClaimRecord {
         requests,
         specs,
         consumers: entry.consumers.clone(),
-        stamp: Some(Stamp { driver: driver.to_owned(), mig: mig(entry) }),
+        stamp: Some(Stamp { driver: driver.to_owned(), mig: mig(entry), entry: entry.copy() }),
     }
 }
 

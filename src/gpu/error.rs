@@ -313,6 +313,12 @@ impl From<DriverError> for GpuError {
 }
 
 impl GpuError {
+    /// No answer came in time: what was asked for may be done yet.
+    pub fn is_silence(&self) -> bool {
+        use super::FaultKind::Silent;
+        matches!(self, Self::DriverSilent { .. } | Self::Fault(Fault { kind: Silent { .. }, .. }))
+    }
+
     /// Stable, for programs.
     pub fn code(&self) -> &'static str {
         match self {

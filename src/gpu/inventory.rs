@@ -141,6 +141,11 @@ impl Inventory {
         self.gpus.iter().find(|gpu| gpu.uuid == uuid)
     }
 
+    /// What is wrong with the GPU with this UUID, if anything is and it is known.
+    pub fn fault_of(&self, uuid: &str) -> Option<&Fault> {
+        self.faults.iter().find(|fault| fault.uuid.as_deref() == Some(uuid))
+    }
+
     /// What is wrong with the GPU that sits there, if anything is.
     pub fn fault(&self, pci: PciAddress) -> Option<&Fault> {
         self.faults.iter().find(|fault| fault.pci == pci)

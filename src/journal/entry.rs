@@ -64,6 +64,13 @@ impl Entry {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// A copy for its record, from which it is made anew where it is damaged: of the claim as it is
+    /// prepared, as only then it has a record.
+    pub fn copy(&self) -> String {
+        let done = Self { stage: Stage::Done, ..self.clone() };
+        serde_json::to_string(&done).unwrap_or_default()
+    }
+
     /// The file of its CDI spec.
     pub fn spec_path(&self) -> PathBuf {
         self.cdi_dir.join(emit::spec_name(&self.uid))

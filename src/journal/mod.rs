@@ -13,7 +13,9 @@ mod work;
 
 use std::{
     ffi::OsString,
+    fs::File,
     io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -92,6 +94,9 @@ pub const VERSION: u32 = 1;
 
 const MAX_BYTES: usize = 1 << 20;
 
+/// The longest UID, so that its files have names.
+const MAX_UID: usize = 200;
+
 /// How often the entry of one claim is kept after it was damaged.
 const MAX_KEPT: u32 = 100;
 
@@ -120,23 +125,36 @@ impl Journal {
         let bytes = match file::read(&path, MAX_BYTES, &Trust::of_process()) {
             Ok(bytes) => bytes,
             Err(FileError::NotFound { .. }) => return Ok(None),
+            Err(error @ (FileError::NotRegular { .. } | FileError::TooLarge { .. })) => {
+                let why = error.why().to_string();
+                return Err(JournalError::Invalid { path, why });
+            }
             Err(error) => return Err(error.into()),
         };
+        Self::decode(&path, &bytes, uid).map(Some)
+    }
+
+    /// The entry of this claim in these bytes; the path is for messages.
+    ///
+    /// # Errors
+    /// When they are damaged or another claim's.
+    pub fn decode(path: &Path, bytes: &[u8], uid: &str) -> Result<Entry, JournalError> {
+        let path = path.to_owned();
         let invalid = |why: String| JournalError::Invalid { path: path.clone(), why };
         // First: an entry of another version may have other fields.
         let Versioned { version } =
-            serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
+            serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
         if version > VERSION {
             return Err(JournalError::Version { path, found: version });
         }
         if version < VERSION {
             return Err(invalid(format!("version {version}: no divvy wrote it")));
         }
-        let entry: Entry = serde_json::from_slice(&bytes).map_err(|e| invalid(e.to_string()))?;
+        let entry: Entry = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
         if entry.uid != uid {
             return Err(invalid(format!("it is about the claim with UID {}", entry.uid)));
         }
-        Ok(Some(entry))
+        Ok(entry)
     }
 
     /// All entries, by file name; a damaged one hides no other.
@@ -180,7 +198,7 @@ impl Journal {
         if text.is_some_and(file::is_temporary) {
             return None;
         }
-        let uid = text.and_then(|text| text.strip_suffix(ENTRY)).filter(|uid| !uid.is_empty());
+        let uid = text.and_then(|text| text.strip_suffix(ENTRY)).filter(|uid| is_uid(uid));
         Some(match uid {
             Some(uid) => Listed::Claim(uid.to_owned()),
             None => Listed::Stray(self.dir.join(name)),
@@ -209,8 +227,21 @@ impl Journal {
                 name.push(format!(".{number}"));
             }
             let kept = dir.join(name);
-            match std::fs::hard_link(path, &kept) {
-                Ok(()) => return Ok(kept),
+            // A directory has one name only.
+            let linked = match path.is_dir() && !path.is_symlink() {
+                true if kept.symlink_metadata().is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
+                true => std::fs::rename(path, &kept),
+                false => std::fs::hard_link(path, &kept),
+            };
+            match linked {
+                Ok(()) => {
+                    // Before the other name goes.
+                    let synced = File::open(&dir).and_then(|dir| dir.sync_all());
+                    synced.map_err(|error| failed(dir, error))?;
+                    return Ok(kept);
+                }
+                // Kept before, and not mended since.
+                Err(_) if is_same(path, &kept) => return Ok(kept),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(kept, error).into()),
             }
@@ -238,6 +269,18 @@ impl Journal {
     fn place(&self, uid: &str) -> PathBuf {
         self.dir.join(format!("{uid}{ENTRY}"))
     }
+}
+
+/// Whether a claim may have this UID: it names files.
+fn is_uid(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    starts && text.len() <= MAX_UID && text.bytes().all(allowed)
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path| std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    place(one).is_some_and(|one| place(other) == Some(one))
 }
 
 // === impl JournalError ===

@@ -13,6 +13,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use divvy_cdi::file::{self, Durability, FileError};
@@ -129,11 +130,11 @@ impl Journal {
 // === impl Alone ===
 
 impl Alone<'_> {
-    /// Removes what crashes left half written in the journal, here and in these directories, in
-    /// which nobody else writes.
-    pub fn sweep<'p>(&self, dirs: impl IntoIterator<Item = &'p Path>) {
+    /// Removes what crashes left half written in the journal, and in a directory in which nobody else
+    /// writes.
+    pub fn sweep(&self, dir: &Path) {
         file::sweep(&self.journal.dir);
-        dirs.into_iter().for_each(file::sweep);
+        file::sweep(dir);
     }
 }
 
@@ -184,19 +185,28 @@ impl Claimed<'_> {
         self.work.journal.entry(&self.uid)
     }
 
-    /// Waits until these GPUs, and no others, are in nobody else's hands.
+    /// Waits until these GPUs, and no others, are in nobody else's hands, and says when the last one
+    /// was.
     ///
     /// # Errors
     /// When one cannot be locked.
-    pub fn lock_gpus(&mut self, gpus: &BTreeSet<String>) -> Result<(), JournalError> {
+    pub fn lock_gpus(&mut self, gpus: &BTreeSet<String>) -> Result<SystemTime, JournalError> {
+        let mut last = SystemTime::UNIX_EPOCH;
         if self.gpus.keys().eq(gpus) {
-            return Ok(());
+            return Ok(last);
         }
-        self.gpus.clear();
+        self.free_gpus();
         for gpu in gpus {
-            self.gpus.insert(gpu.clone(), Lock::wait(&self.lock_of(gpu))?);
+            let lock = Lock::wait(&self.lock_of(gpu))?;
+            last = last.max(lock.touched().unwrap_or_else(|_| SystemTime::now()));
+            self.gpus.insert(gpu.clone(), lock);
         }
-        Ok(())
+        Ok(last)
+    }
+
+    fn free_gpus(&mut self) {
+        self.gpus.values().for_each(Lock::touch);
+        self.gpus.clear();
     }
 
     /// [`Self::lock_gpus`] without waiting: false while somebody else has one of them.
@@ -204,7 +214,7 @@ impl Claimed<'_> {
     /// # Errors
     /// When one cannot be locked.
     pub fn attempt_gpus(&mut self, gpus: &BTreeSet<String>) -> Result<bool, JournalError> {
-        self.gpus.clear();
+        self.free_gpus();
         for gpu in gpus {
             let Some(lock) = Lock::attempt(&self.lock_of(gpu))? else { return Ok(false) };
             self.gpus.insert(gpu.clone(), lock);
@@ -270,13 +280,22 @@ impl Claimed<'_> {
     /// # Errors
     /// When it cannot be written; what was there before stays.
     pub fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        self.index(entry)?;
+        self.work.journal.write(entry)
+    }
+
+    /// Puts it into the index, where it is missing.
+    ///
+    /// # Errors
+    /// When the index cannot be written.
+    pub fn index(&mut self, entry: &Entry) -> Result<(), JournalError> {
         for gpu in entry.held_gpus() {
             if !self.indexed.contains(&gpu) {
                 self.work.index.add(&gpu, &self.uid)?;
                 self.indexed.insert(gpu);
             }
         }
-        self.work.journal.write(entry)
+        Ok(())
     }
 
     /// Removes its entry.
@@ -332,6 +351,7 @@ impl Claimed<'_> {
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
+        self.free_gpus();
         if matches!(self.work.journal.has(&self.uid), Ok(false)) {
             // The index may say more than there is: whoever reads it looks at the entries.
             let _stays = self.forget();

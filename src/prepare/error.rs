@@ -159,6 +159,11 @@ impl PrepareError {
 // === impl StepError ===
 
 impl StepError {
+    /// A GPU did not answer in time: what it was told may be done yet.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Gpu(error) if error.is_silence())
+    }
+
     /// Stable, for programs.
     pub fn code(&self) -> &'static str {
         match self {

@@ -17,6 +17,7 @@ use std::{
     collections::BTreeSet,
     io,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use divvy_cdi::file::{self, FileError, MAX_SPEC_BYTES, Trust};
@@ -63,6 +64,12 @@ pub struct Prepared {
     pub fresh: bool,
 }
 
+/// How often devices are chosen anew for a claim, where others were faster.
+const CHOICES: usize = 16;
+
+/// How coarse the clock of a file system may be.
+const CLOCK: Duration = Duration::from_millis(20);
+
 // === impl Node ===
 
 impl Node<'_> {
@@ -89,9 +96,8 @@ impl Node<'_> {
             claimed.lock_gpus(&entry.gpus())?;
             match entry.stage {
                 Stage::Done => {
-                    if entry.consumers != claim.consumers || entry.asked != asked {
+                    if entry.consumers != claim.consumers {
                         entry.consumers.clone_from(&claim.consumers);
-                        entry.asked = asked;
                         claimed.write(&entry)?;
                     }
                     self.ensure(&mut claimed, &mut entry, &self.gpus.inventory()?)?;
@@ -99,6 +105,7 @@ impl Node<'_> {
                 }
                 Stage::Started => self.end(&mut claimed, &entry)?,
             }
+            claimed.lock_gpus(&BTreeSet::new())?;
         }
         // The hook finds local claims by name, so a name is one claim's. The cluster's have none.
         if origin == Origin::Local
@@ -127,9 +134,10 @@ impl Node<'_> {
         let Some(mut entry) = self.known(&mut claimed)? else { return Ok(false) };
         claimed.lock_gpus(&entry.gpus())?;
         if entry.stage == Stage::Done {
-            // From here on, whoever finds it after a crash goes on ending it.
+            // From here on, whoever finds it after a crash goes on ending it. On a full disk it can be
+            // ended all the same: only a crash would bring it back, whole.
             entry.stage = Stage::Started;
-            claimed.write(&entry)?;
+            let _said = claimed.write(&entry);
         }
         self.end(&mut claimed, &entry)?;
         Ok(true)
@@ -141,15 +149,10 @@ impl Node<'_> {
     /// # Errors
     /// When the journal cannot be locked or listed.
     pub fn sweep(&self) -> Result<(), PrepareError> {
-        let Some(alone) = self.journal.alone()? else { return Ok(()) };
-        let mut dirs = BTreeSet::from([self.cdi_dir.to_owned()]);
-        let mut runs = BTreeSet::from([self.run.path().to_owned()]);
-        for entry in self.journal.entries()?.into_iter().flatten() {
-            dirs.insert(entry.cdi_dir);
-            runs.insert(entry.run_dir);
+        if let Some(alone) = self.journal.alone()? {
+            alone.sweep(self.cdi_dir);
+            self.run.sweep();
         }
-        alone.sweep(dirs.iter().map(PathBuf::as_path));
-        runs.into_iter().for_each(|run| RunDir::new(run).sweep());
         Ok(())
     }
 
@@ -173,7 +176,7 @@ impl Node<'_> {
             "it is not of the same origin, local or the cluster"
         } else if entry.gpus != self.gpus.address() {
             "--gpus has changed since"
-        } else if entry.stage == Stage::Done && !entry.asked.is_empty() && entry.asked != asked {
+        } else if entry.stage == Stage::Done && entry.asked != asked {
             "its manifest has changed since"
         } else if entry.stage == Stage::Done && entry.cdi_dir != absolute(self.cdi_dir)? {
             "its CDI spec lies elsewhere: --cdi-dir has changed since"
@@ -226,33 +229,43 @@ impl Node<'_> {
         claim: &Claim,
         classes: &[Class],
     ) -> Result<Plan, PrepareError> {
-        match self.plan_once(claimed, claim, classes) {
-            // Somebody may have ended another claim since this one looked at the GPUs; now nobody
-            // changes those that it is to get.
-            Err(
-                PrepareError::Plan(PlanError::Overlap { .. })
-                | PrepareError::Allocate(AllocateError::NoDevice { .. }),
-            ) => self.plan_once(claimed, claim, classes),
-            // Another claim's partition, which went with it, looked like somebody else's.
-            Ok(plan) if plan.devices.iter().any(|device| device.existing.is_some()) => {
-                let plan = self.plan_once(claimed, claim, classes)?;
-                plan.devices.iter().try_for_each(|device| self.is_nobodys(claim, device))?;
-                Ok(plan)
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.plan_once(claimed, claim, classes) {
+                // Others took what was chosen, or gave back what was missing.
+                Err(PrepareError::Plan(PlanError::Overlap { .. }))
+                    if claim.allocation.is_none() && tries < CHOICES => {}
+                Err(PrepareError::Allocate(AllocateError::NoDevice { .. })) if tries == 1 => {}
+                planned => {
+                    let plan = planned?;
+                    let is_nobodys = |(device, uuid)| self.is_nobodys(claim, device, uuid);
+                    plan.found().try_for_each(is_nobodys)?;
+                    return Ok(plan);
+                }
             }
-            planned => planned,
         }
     }
 
     /// Refuses a partition that this journal does not know, where the claim of another journal has
     /// it: its spec lies beside ours.
-    fn is_nobodys(&self, claim: &Claim, device: &Planned) -> Result<(), PrepareError> {
-        let Some(uuid) = &device.existing else { return Ok(()) };
-        let Ok(listing) = std::fs::read_dir(self.cdi_dir) else { return Ok(()) };
-        for spec in listing.filter_map(Result::ok).map(|spec| spec.path()) {
-            let ours = spec.file_name().and_then(|name| name.to_str()).is_some_and(emit::is_spec);
-            let text = || file::read(&spec, MAX_SPEC_BYTES, &Trust::of_process()).ok();
-            let names = |text: Vec<u8>| String::from_utf8_lossy(&text).contains(uuid);
-            if ours && text().is_some_and(names) {
+    fn is_nobodys(&self, claim: &Claim, device: &Planned, uuid: &str) -> Result<(), PrepareError> {
+        let failed = |source| FileError::Io { path: self.cdi_dir.into(), doing: "read", source };
+        let listing = match std::fs::read_dir(self.cdi_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            listing => listing.map_err(failed)?,
+        };
+        for spec in listing {
+            let spec = spec.map_err(failed)?.path();
+            if !spec.file_name().and_then(|name| name.to_str()).is_some_and(emit::is_spec) {
+                continue;
+            }
+            let text = match file::read(&spec, MAX_SPEC_BYTES, &Trust::of_process()) {
+                // Gone since it was listed.
+                Err(FileError::NotFound { .. }) => continue,
+                text => text?,
+            };
+            if String::from_utf8_lossy(&text).contains(uuid) {
                 let by = format!(
                     "is given away by {}; this journal does not know it: another divvy state \
                      directory made it",
@@ -271,8 +284,9 @@ impl Node<'_> {
         claim: &Claim,
         classes: &[Class],
     ) -> Result<Plan, PrepareError> {
+        let looked = SystemTime::now();
         // What others hold comes before what is there: a claim that ends in between still holds it.
-        let (inventory, allocation) = match &claim.allocation {
+        let (mut inventory, allocation) = match &claim.allocation {
             Some(allocation) => (self.gpus.inventory()?, Cow::Borrowed(allocation)),
             None => {
                 let held = claimed.held_by_others(None)?;
@@ -282,7 +296,10 @@ impl Node<'_> {
             }
         };
         let gpus = plan::gpus(&allocation, &inventory);
-        claimed.lock_gpus(&gpus)?;
+        // What somebody did to them meanwhile is not what was seen.
+        if claimed.lock_gpus(&gpus)? + CLOCK >= looked {
+            inventory = self.gpus.inventory()?;
+        }
         let held = claimed.held_by_others(Some(&gpus))?;
         Ok(plan::plan(claim, &allocation, &inventory, &held)?)
     }

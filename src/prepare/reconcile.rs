@@ -88,10 +88,13 @@ impl Node<'_> {
             Ok(None) => return Ok(None),
             Err(error @ JournalError::Invalid { .. }) => {
                 let (kept, entry) = self.mend(&mut claimed)?;
+                // The next round verifies it.
                 return Ok(Some(Reconciled::Damaged { error, kept, entry }));
             }
             Err(error) => return Err(error.into()),
         };
+        // Whoever looks after it must see it, whatever somebody removed.
+        claimed.index(&entry)?;
         if entry.gpus != self.gpus.address() {
             return Ok(Some(Reconciled::Elsewhere(entry)));
         }

@@ -52,7 +52,9 @@ impl Node<'_> {
         let done = self.step(claimed, step).map_err(|error| (step.to_string(), error));
         // A partition that failed was not made, and one that lies there now is somebody else's. A
         // time slice may have been set, and is set back as it was found.
-        if done.is_err() && matches!(step, Step::Partition(_)) {
+        // Of one that does not answer nobody knows.
+        let failed = matches!(&done, Err((_, error)) if !error.is_silence());
+        if failed && matches!(step, Step::Partition(_)) {
             entry.steps.pop();
             // So that nobody who goes on undoing it touches more. Where the journal is what fails,
             // the undoing says so.
@@ -274,6 +276,9 @@ impl Node<'_> {
         let used = |gpu: &Gpu| !gpu.partitions().is_empty() || !gpu.instances.is_empty();
         match inventory.gpu(gpu) {
             Some(there) if !used(there) => self.gpus.set_mig(gpu, false),
+            None if let Some(fault) = inventory.fault_of(gpu) => {
+                Err(GpuError::Fault(fault.clone()))
+            }
             // A GPU that was taken out took its mode along.
             Some(_) | None => Ok(()),
         }

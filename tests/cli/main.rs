@@ -17,6 +17,7 @@ mod inject;
 mod lint;
 mod migrate;
 mod prepare;
+mod race;
 mod support;
 mod unprepare;
 mod usage;

@@ -72,6 +72,9 @@ pub struct Stamp {
     /// Its MIG partitions, `GPU PROFILE PLACEMENT PARTITION` with the UUIDs of both, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mig: Vec<String>,
+    /// A copy of the claim's journal entry, in the node side's own form: none of the hook's business.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub entry: String,
 }
 
 /// Where a claim came from.

@@ -174,7 +174,7 @@ fn a_stamp_may_be_missing_and_is_kept() {
     let text = std::fs::read_to_string(run.claim_path("u")).unwrap();
     assert!(!text.contains("stamp"), "as earlier builds write it: {text}");
     let mig = vec!["GPU-1 1g.10gb 4 MIG-2".to_owned()];
-    let stamp = Some(Stamp { driver: "580.65.06".to_owned(), mig });
+    let stamp = Some(Stamp { driver: "580.65.06".to_owned(), mig, entry: "{}".to_owned() });
     let stamped = ClaimRecord { stamp, ..claim("u", Origin::Api) };
     run.write_claim(&stamped).unwrap();
     assert_eq!(run.claim("u").unwrap(), Some(stamped));
