@@ -11,6 +11,7 @@ use super::{
 
 const GPUS: &[Gpu] = &[("A100-40GB", true)];
 const UNKNOWN: u32 = 999;
+const NOT_FOUND: u32 = 6;
 
 pub(crate) fn tests() -> Vec<Test> {
     named(
@@ -18,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         &[
             ("making a partition leaves it whole, or nothing", making),
             ("ending a partition can be tried again until nothing is left", ending),
+            ("an instance that ends while it is looked at is no fault", changing),
             ("an inventory is whole, or says which GPU is not", looking),
         ],
     )
@@ -102,6 +104,16 @@ fn ending() -> Outcome {
             assert_eq!(left.instances, [], "{call} {number}, after: {after}");
         }
     }
+    Outcome::Done
+}
+
+fn changing() -> Outcome {
+    let fake = fake(GPUS);
+    create(&fake).unwrap();
+    let call = "nvmlGpuInstanceGetComputeInstances".to_owned();
+    let gone = Rule { call, fail: Some(NOT_FOUND), times: Some(1), ..Rule::default() };
+    fake.host.script(&[gone]).unwrap();
+    assert_eq!(fake.inventory().gpus[0].partitions().len(), 1);
     Outcome::Done
 }
 

@@ -444,9 +444,15 @@ fn orphan() -> Outcome {
     let mut container = world.container(0);
     container.given();
     container.end();
-    // Damaged, and not to be made anew: what the daemon was told is not in the spec.
     let entry = world.path("divvy/state/claims").join(format!("{UID}.json"));
+    let whole = fs::read(&entry).unwrap();
     support::write(&entry, "{");
+    let said = world.run(NODE, &["--once"], true);
+    assert!(said.contains("its entry was made anew"), "{said}");
+    assert_eq!(fs::read(&entry).unwrap(), whole);
+    // Damaged, and not to be made anew without its record.
+    support::write(&entry, "{");
+    fs::remove_file(world.path("divvy/run/claims").join(format!("{UID}.json"))).unwrap();
     let said = world.run(NODE, &["--once"], true);
     assert!(said.contains("no container gets its claim any more"), "{said}");
     assert!(

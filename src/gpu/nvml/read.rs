@@ -56,6 +56,9 @@ pub(super) struct FoundCompute {
     pub(super) uuid: String,
 }
 
+/// How often a GPU that changes meanwhile is looked at again.
+const LOOKS: u32 = 4;
+
 // === impl Desk ===
 
 impl Desk {
@@ -88,6 +91,21 @@ impl Desk {
 
     /// All about the GPU, as it is now.
     pub(super) fn read(&mut self, caller: &Caller) -> Result<Gpu, Failed> {
+        let mut again = LOOKS;
+        loop {
+            match self.read_once(caller) {
+                // Another process ended an instance while it was looked at.
+                Err(failed)
+                    if failed.is(sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND) && again > 0 =>
+                {
+                    again -= 1;
+                }
+                read => return read,
+            }
+        }
+    }
+
+    fn read_once(&mut self, caller: &Caller) -> Result<Gpu, Failed> {
         let device = self.device(caller)?;
         let facts = self.facts(caller)?;
         let (mig, mig_pending) = match caller.mig_mode(device) {
