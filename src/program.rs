@@ -3,9 +3,9 @@
 use std::{
     ffi::OsStr,
     io::{self, Read, Write},
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -114,27 +114,36 @@ impl Program {
         started: impl FnOnce(u32),
     ) -> Result<Said, ProgramError> {
         let failed = |source| ProgramError::Run { path: self.path.clone(), source };
+        let (give, given) = mpsc::channel::<ChildStdout>();
+        let (done, said) = mpsc::channel();
+        // Before the program, which must not be left without it. Of a thread of its own: a
+        // grandchild may hold the pipe open for ever.
+        let reader = thread::Builder::new().name("program".to_owned()).spawn(move || {
+            let Ok(out) = given.recv() else { return };
+            let mut bytes = Vec::new();
+            let read = out.take(MAX_BYTES).read_to_end(&mut bytes);
+            let _nobody_waits = done.send(read.map(|_| bytes).unwrap_or_default());
+        });
+        reader.map_err(failed)?;
         let mut child = self.command(run).spawn().map_err(failed)?;
         started(child.id());
         if let Some(mut input) = child.stdin.take() {
             // One that does not read it says so by how it ends. It is less than a pipe holds.
             let _ignored = input.write_all(run.input.as_bytes());
         }
-        let out = child.stdout.take();
-        let (done, said) = mpsc::channel();
-        // Of a thread of its own: a grandchild may hold the pipe open for ever.
-        let reader = thread::Builder::new().name("program".to_owned()).spawn(move || {
-            let mut bytes = Vec::new();
-            let read = out.map(|out| out.take(MAX_BYTES).read_to_end(&mut bytes));
-            let _nobody_waits = done.send(read.map(|_| bytes).unwrap_or_default());
-        });
-        reader.map_err(failed)?;
+        if let Some(out) = child.stdout.take() {
+            let _it_waits = give.send(out);
+        }
         let deadline = Instant::now() + patience;
-        if !ended(&child, deadline) {
+        let ended = pidfd(&child).map(|pidfd| ends(&pidfd, deadline));
+        if !matches!(ended, Ok(true)) {
             let _gone = child.kill();
             // In the kernel, at a GPU that hangs, it may not end: nobody waits for that.
             let _reaped = thread::Builder::new().spawn(move || child.wait());
-            return Err(ProgramError::Silent { path: self.path.clone() });
+            return Err(match ended {
+                Ok(_) => ProgramError::Silent { path: self.path.clone() },
+                Err(source) => failed(source),
+            });
         }
         let status = child.wait().map_err(failed)?;
         let left =
@@ -173,11 +182,9 @@ pub(crate) fn trusted(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Waits for the end of a process without looking again and again.
-fn ended(child: &Child, deadline: Instant) -> bool {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    pidfd.is_some_and(|pidfd| ends(&pidfd, deadline))
+/// By which the end of a process is waited for, without looking again and again.
+fn pidfd(child: &Child) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
 }
 
 /// Waits for the end of the process behind a pidfd; false when it goes on.

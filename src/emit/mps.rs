@@ -2,7 +2,7 @@
 
 use divvy_cdi::spec::{ContainerEdits, Mount};
 
-use crate::mps::{Access, PIPE_IN_CONTAINER};
+use crate::mps::{Access, PIPE_DIRECTORY, PIPE_IN_CONTAINER};
 
 /// Makes a container a client.
 pub(super) fn edit(access: &Access, edits: &mut ContainerEdits) {
@@ -17,7 +17,7 @@ pub(super) fn edit(access: &Access, edits: &mut ContainerEdits) {
     // Read-only, and the sockets in it work all the same: docs/mps.md.
     edits.mounts.push(mount(&access.pipe, PIPE_IN_CONTAINER, "ro"));
     edits.mounts.push(mount(&access.shm, "/dev/shm", "rw"));
-    edits.env.push(format!("CUDA_MPS_PIPE_DIRECTORY={PIPE_IN_CONTAINER}"));
+    edits.env.push(format!("{PIPE_DIRECTORY}={PIPE_IN_CONTAINER}"));
     if let Some(bytes) = access.pinned_memory {
         // The daemon of a share has one device. It takes whole numbers of these, and 0 is none.
         let megabytes = (bytes >> 20).max(1);

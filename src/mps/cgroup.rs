@@ -10,7 +10,7 @@ use std::{
 
 use divvy_cdi::file::{self, Trust};
 
-use super::process::{Held, Process};
+use super::process::{PidFd, Process};
 
 /// The cgroup hierarchies of a host, and in them the cgroups that are ours.
 #[derive(Debug, Clone, Copy)]
@@ -35,19 +35,25 @@ impl<'a> Cgroups<'a> {
     }
 
     /// Moves a process into the cgroup of this name, made where it is missing, in each hierarchy.
-    pub(super) fn adopt(self, name: &str, pid: u32) -> Result<(), String> {
+    /// Whoever is given its pid meanwhile is moved back: what is in there is killed with the daemon.
+    pub(super) fn adopt(self, name: &str, process: Process) -> Result<(), String> {
         let hierarchies = self.hierarchies();
         if hierarchies.is_empty() {
             return Err(format!("no cgroups are mounted at {}", self.root.display()));
         }
         for hierarchy in hierarchies {
             let cgroup = hierarchy.join(OURS).join(name);
-            let moved = fs::create_dir_all(&cgroup).and_then(|()| {
-                // A file of the kernel: nothing of it is ever half written.
-                let mut procs = OpenOptions::new().write(true).open(cgroup.join("cgroup.procs"))?;
-                procs.write_all(pid.to_string().as_bytes())
-            });
+            let before = cgroup_of(process.pid, &hierarchy);
+            let moved = fs::create_dir_all(&cgroup).and_then(|()| enter(&cgroup, process.pid));
             moved.map_err(|error| format!("{}: {error}", cgroup.display()))?;
+            if Process::of(process.pid) == Some(process) {
+                continue;
+            }
+            // Above all of ours, if need be: there it is not killed.
+            let before = before.unwrap_or_else(|| hierarchy.clone());
+            let _ended_too =
+                enter(&before, process.pid).or_else(|_| enter(&hierarchy, process.pid));
+            return Err(format!("process {} has ended", process.pid));
         }
         Ok(())
     }
@@ -58,7 +64,7 @@ impl<'a> Cgroups<'a> {
             let cgroup = hierarchy.join(OURS).join(name);
             loop {
                 let held = members(&cgroup);
-                held.iter().for_each(Held::kill);
+                held.iter().for_each(PidFd::kill);
                 let all_ended = held.iter().all(|held| held.ends(deadline));
                 match fs::remove_dir(&cgroup) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => break,
@@ -99,16 +105,41 @@ impl<'a> Cgroups<'a> {
     }
 }
 
+/// Moves a process into a cgroup.
+fn enter(cgroup: &Path, pid: u32) -> io::Result<()> {
+    // A file of the kernel: nothing of it is ever half written.
+    let mut procs = OpenOptions::new().write(true).open(cgroup.join("cgroup.procs"))?;
+    procs.write_all(pid.to_string().as_bytes())
+}
+
+/// The cgroup of a hierarchy in which a process is now.
+fn cgroup_of(pid: u32, hierarchy: &Path) -> Option<PathBuf> {
+    let said = file::read(format!("/proc/{pid}/cgroup").as_ref(), MAX_BYTES, &Trust::Any).ok()?;
+    let said = String::from_utf8_lossy(&said);
+    let name = hierarchy.file_name()?.to_str()?;
+    // `4:memory:/a`, `9:name=systemd:/b`; that of version 2 comes last, and has no name: `0::/c`.
+    let is_it = |controllers: &str| {
+        let mut all = controllers.split(',').map(|one| one.strip_prefix("name=").unwrap_or(one));
+        controllers.is_empty() || controllers == name || all.any(|one| one == name)
+    };
+    let mut lines = said.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let (_, path) = lines.find(|(controllers, _)| is_it(controllers))?;
+    Some(hierarchy.join(path.trim_start_matches('/')))
+}
+
 /// What is in a cgroup, held.
-fn members(cgroup: &Path) -> Vec<Held> {
+fn members(cgroup: &Path) -> Vec<PidFd> {
     let pids = || -> Vec<u32> {
         let read = file::read(&cgroup.join("cgroup.procs"), MAX_BYTES, &Trust::Any);
         let text = read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         text.unwrap_or_default().lines().filter_map(|line| line.parse().ok()).collect()
     };
-    let before: Vec<(u32, Option<Held>)> =
+    let before: Vec<(u32, Option<PidFd>)> =
         pids().into_iter().map(|pid| (pid, Process::of(pid).and_then(Process::open))).collect();
     // One that is still in it is the one that was opened: its pid was not given again.
     let still = pids();
     before.into_iter().filter(|(pid, _)| still.contains(pid)).filter_map(|(_, held)| held).collect()
 }
+
+#[cfg(test)]
+mod tests;

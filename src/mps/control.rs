@@ -4,7 +4,7 @@
 
 use std::{ffi::OsStr, time::Duration};
 
-use super::{Setup, place::Place};
+use super::{PIPE_DIRECTORY, Setup, place::Place};
 use crate::program::{Program, Run};
 
 /// Ends a daemon, and after so many seconds its servers with the clients that are left.
@@ -43,7 +43,7 @@ pub(super) fn ask(
     patience: Duration,
 ) -> Result<String, Failed> {
     let pipe = place.pipe();
-    let env: [(&str, &OsStr); 1] = [("CUDA_MPS_PIPE_DIRECTORY", pipe.as_os_str())];
+    let env: [(&str, &OsStr); 1] = [(PIPE_DIRECTORY, pipe.as_os_str())];
     let input = format!("{command}\n");
     let run = Run { env: &env, input: &input, ..Run::default() };
     let silent = |why: String| Failed::Silent(format!("does not answer {command:?}: {why}"));

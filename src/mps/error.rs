@@ -67,6 +67,18 @@ pub enum MpsError {
         /// What it does not do.
         why: String,
     },
+    /// Whether it runs cannot be told.
+    #[error(
+        "{about}: its socket cannot be used, so it may run and have clients, and is left \
+         alone{about:#}"
+    )]
+    Unreached {
+        /// Which.
+        about: Box<About>,
+        /// The system's answer.
+        #[source]
+        source: std::io::Error,
+    },
     /// It does not take a setting.
     #[error("{about}: {setting} was set, and {answer} is what it says{about:#}")]
     Setting {
@@ -122,7 +134,7 @@ impl MpsError {
             Self::Gpu(error) => error.code(),
             Self::File(error) => error.code(),
             Self::Apart { .. } | Self::Program { .. } | Self::Start { .. } => "MPS-START",
-            Self::Silent { .. } => "MPS-SILENT",
+            Self::Silent { .. } | Self::Unreached { .. } => "MPS-SILENT",
             Self::Setting { .. } => "MPS-SETTING",
             Self::Stop { .. } | Self::Cgroup { .. } => "MPS-STOP",
         }

@@ -30,10 +30,13 @@ use crate::{
 };
 use cgroup::Cgroups;
 use place::Place;
-use process::Held;
+use process::PidFd;
 
 pub use error::{About, MpsError};
 pub use process::Process;
+
+/// The variable that tells the daemon, its control program and its clients where its pipes are.
+pub const PIPE_DIRECTORY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
 /// Where a container finds the pipes of its daemon: where CUDA looks, and what it is told.
 pub const PIPE_IN_CONTAINER: &str = "/tmp/nvidia-mps";
@@ -77,7 +80,7 @@ pub struct Setup {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Running {
-    /// It.
+    /// The daemon's own: its servers are its children.
     #[serde(flatten)]
     pub process: Process,
     /// Why it has no cgroup of its own, if so: then it ends with the service that started it.
@@ -150,7 +153,10 @@ impl Mps<'_> {
     pub fn join(&self, setup: &Setup) -> Result<Running, MpsError> {
         let program = self.gpus.mps_control()?;
         let place = Place::new(self.dir, &setup.name)?;
-        match self.listens(&place).and_then(Process::of) {
+        // With an error, such as of a full backlog, there may be one: not a second beside it.
+        let listens = process::listener(&place.socket())
+            .map_err(|source| MpsError::Unreached { about: self.about(setup), source })?;
+        match listens.and_then(Process::of) {
             Some(process) => {
                 self.answers(&program, setup, process)?;
                 Ok(Running { process, no_cgroup: self.adopt(setup, process) })
@@ -252,13 +258,14 @@ impl Mps<'_> {
         Ok(Access { pipe: place.pipe(), shm: place.shm(), pinned_memory: None })
     }
 
-    fn gone(&self, setup: &Setup, process: Process, held: &Held) -> Result<(), MpsError> {
+    fn gone(&self, setup: &Setup, process: Process, held: &PidFd) -> Result<(), MpsError> {
         if held.ends(Instant::now() + self.patience) {
             return Ok(());
         }
         Err(MpsError::Stop { about: self.about(setup), pid: process.pid })
     }
 
+    /// Who listens at its socket, for who ends it whether it can be told or not.
     fn listens(&self, place: &Place) -> Option<u32> {
         process::listener(&place.socket()).ok().flatten()
     }
@@ -284,7 +291,7 @@ impl Mps<'_> {
 
     /// Puts a daemon into its cgroup; why not, if not.
     fn adopt(&self, setup: &Setup, process: Process) -> Option<String> {
-        Cgroups::at(self.cgroups).adopt(&self.cgroup_of(setup), process.pid).err()
+        Cgroups::at(self.cgroups).adopt(&self.cgroup_of(setup), process).err()
     }
 
     /// The name of its cgroup: the host has one for all directories in which daemons are, and two

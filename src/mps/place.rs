@@ -26,7 +26,7 @@ use rustix::{
 };
 
 use super::{
-    Setup,
+    PIPE_DIRECTORY, Setup,
     process::{self, Process},
 };
 
@@ -93,7 +93,7 @@ impl Place {
 
     /// The processes of the daemon and of its servers: all have its pipes in their environment.
     pub(super) fn processes(&self) -> Vec<Process> {
-        let variable = format!("CUDA_MPS_PIPE_DIRECTORY={}", self.pipe().display());
+        let variable = format!("{PIPE_DIRECTORY}={}", self.pipe().display());
         if self.dir.exists() { process::started_with(&variable) } else { Vec::new() }
     }
 

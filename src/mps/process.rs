@@ -24,7 +24,7 @@ use crate::program::ends;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Process {
-    /// Its pid.
+    /// As the host's pid namespace numbers it.
     pub pid: u32,
     /// When it started, in clock ticks since the boot: `/proc/PID/stat`, field 22.
     pub start_time: u64,
@@ -49,23 +49,23 @@ impl Process {
     }
 
     /// A hold on it: what is done through it is done to it, or to nobody. None where it is gone.
-    pub(super) fn open(self) -> Option<Held> {
+    pub(super) fn open(self) -> Option<PidFd> {
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         // Asked after it was opened: if it is the one now, it is the one that was opened.
-        (Self::of(self.pid) == Some(self)).then_some(Held { pidfd })
+        (Self::of(self.pid) == Some(self)).then_some(PidFd { pidfd })
     }
 }
 
-/// A process that is held.
+/// A hold on one process, which no other that is given its pid takes over.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct PidFd {
     pidfd: OwnedFd,
 }
 
-// === impl Held ===
+// === impl PidFd ===
 
-impl Held {
+impl PidFd {
     /// Waits for its end; false when it goes on.
     pub(super) fn ends(&self, deadline: Instant) -> bool {
         ends(&self.pidfd, deadline)

@@ -1,18 +1,19 @@
 //! A control daemon is started in a mount namespace of its own, where `/dev/shm` is that of its
 //! clients, and not the host's: what a client can see there, it shares with its own kind alone.
 
-use std::{ffi::OsStr, fs, io, os::fd::RawFd, path::Path, thread};
+use std::{ffi::OsStr, fs, io, os::fd::RawFd, path::Path, thread, time::Instant};
 
-use divvy_cdi::file::{self, Trust};
-use nix::sched::{CloneFlags, unshare};
-use rustix::{
-    fs::OFlags,
-    mount::{MountPropagationFlags, mount_bind, mount_change},
+use nix::{
+    errno::Errno,
+    sched::{CloneFlags, unshare},
 };
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
-use super::{Mps, MpsError, Running, Setup, control, place::Place, process};
+use super::{
+    Mps, MpsError, PIPE_DIRECTORY, Running, Setup, control, place::Place, process, process::PidFd,
+};
 use crate::{
-    mps::{Process, cgroup::Cgroups},
+    mps::Process,
     program::{Program, ProgramError, Run, Said},
 };
 
@@ -22,18 +23,43 @@ enum Failed {
     Program(ProgramError),
 }
 
-/// More than is said of an open file, however many locks it has.
-const MAX_BYTES: usize = 64 << 10;
-
 // === impl Mps ===
 
 impl Mps<'_> {
-    /// Starts a daemon in its place, which may have been another's with the same name.
+    /// Starts a daemon in its place, which may have been another's with the same name: its servers
+    /// may still have clients.
+    ///
+    /// # Errors
+    /// Nothing of what was started is left: a daemon that was not told its settings is no daemon.
     pub(super) fn bring_up(&self, program: &Program, setup: &Setup) -> Result<Running, MpsError> {
         let place = Place::new(self.dir, &setup.name)?;
         place.trim_log();
+        let before = place.processes();
+        let started = self.bring_up_at(program, setup, &place);
+        if started.is_err() {
+            let is_new = |process: &Process| !before.contains(process);
+            let deadline = Instant::now() + self.patience;
+            // One that is killed may have started another just before.
+            loop {
+                let new = place.processes().into_iter().filter(is_new);
+                let new: Vec<_> = new.filter_map(Process::open).collect();
+                new.iter().for_each(PidFd::kill);
+                if new.is_empty() || !new.iter().all(|pidfd| pidfd.ends(deadline)) {
+                    break;
+                }
+            }
+        }
+        started
+    }
+
+    fn bring_up_at(
+        &self,
+        program: &Program,
+        setup: &Setup,
+        place: &Place,
+    ) -> Result<Running, MpsError> {
         let about = || self.about(setup);
-        let said = match self.run_apart(program, setup, &place) {
+        let said = match self.run_apart(program, setup, place) {
             Ok(said) => said,
             Err(Failed::Apart(source)) => return Err(MpsError::Apart { about: about(), source }),
             Err(Failed::Program(source)) => {
@@ -50,7 +76,7 @@ impl Mps<'_> {
         };
         // Again: what forks while it is moved may stay behind.
         let no_cgroup = self.adopt(setup, process);
-        match control::apply(program, &place, setup, self.patience) {
+        match control::apply(program, place, setup, self.patience) {
             Ok(()) => Ok(Running { process, no_cgroup }),
             Err(control::Failed::Silent(why)) => Err(MpsError::Start { about: about(), why }),
             Err(control::Failed::Setting { setting, answer }) => {
@@ -63,7 +89,7 @@ impl Mps<'_> {
     fn run_apart(&self, program: &Program, setup: &Setup, place: &Place) -> Result<Said, Failed> {
         let (pipe, log, devices) = (place.pipe(), place.log(), setup.devices.join(","));
         let env = [
-            ("CUDA_MPS_PIPE_DIRECTORY", pipe.as_os_str()),
+            (PIPE_DIRECTORY, pipe.as_os_str()),
             ("CUDA_MPS_LOG_DIRECTORY", log.as_os_str()),
             ("CUDA_VISIBLE_DEVICES", OsStr::new(&devices)),
         ];
@@ -71,7 +97,7 @@ impl Mps<'_> {
         let run = Run { args, env: &env, ..Run::default() };
         let adopt = |pid| {
             // It is asked for again, and told, once the daemon is known.
-            let _later = Cgroups::at(self.cgroups).adopt(&self.cgroup_of(setup), pid);
+            let _later = Process::of(pid).map(|process| self.adopt(setup, process));
         };
         // A thread can leave what it shares with its process, and what it starts has its own.
         let apart = || {
@@ -96,26 +122,22 @@ fn own_shm(shm: &Path) -> io::Result<()> {
     Ok(mount_bind(shm, "/dev/shm")?)
 }
 
-/// Closes for this thread what this process was left open by whoever started it, and what a library
-/// opened without care: a daemon would hold it for ever. What is ours is closed by exec.
+/// Closes for this thread all that this process has open, its locks too: the threads that run the
+/// program share what this one has, and may outlive whoever waits for a lock; and what a daemon
+/// inherits, it holds for ever.
 fn close_inherited() -> io::Result<()> {
     unshare(CloneFlags::CLONE_FILES)?;
-    let entries: Vec<_> = fs::read_dir("/proc/thread-self/fd")?.collect::<Result<_, _>>()?;
-    let numbers = entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for fd in numbers.filter(|fd: &RawFd| *fd > 2 && outlives_exec(*fd)) {
-        nix::unistd::close(fd)?;
+    let open: Vec<RawFd> = fs::read_dir("/proc/thread-self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for fd in open.into_iter().filter(|fd| *fd > 2) {
+        match nix::unistd::close(fd) {
+            // What the directory itself was read through is closed by now.
+            Ok(()) | Err(Errno::EBADF) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
     Ok(())
-}
-
-/// False for one that is closed by exec, or already.
-fn outlives_exec(fd: RawFd) -> bool {
-    let path = format!("/proc/thread-self/fdinfo/{fd}");
-    let said = file::read(path.as_ref(), MAX_BYTES, &Trust::Any).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let flags = said.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & OFlags::CLOEXEC.bits() == 0)
 }
 
 /// Why a control program started no daemon.

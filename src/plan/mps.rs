@@ -52,8 +52,9 @@ pub(super) struct Group<'a> {
     common: Option<&'a str>,
 }
 
-/// What the name of a daemon of several claims begins with, before its GPU's UUID.
-const COMMON: &str = "shared-";
+/// What the name of a daemon of several claims begins with, before its GPU's UUID. No UID of a claim
+/// has its underscore, so that no claim's own daemon is taken for it.
+const COMMON: &str = "shared_";
 
 /// From here on MPS has its limits, and `multiUser`.
 const VOLTA: (u32, u32) = (7, 0);

@@ -316,7 +316,8 @@ fn shares_of_a_gpu_are_had_side_by_side_where_they_are_set_up_the_same() {
         let plan = give(shares, half(), &held).unwrap();
         let [Step::Mps(daemon)] = plan.steps.as_slice() else { panic!("{:?}", plan.steps) };
         // Whichever claim it is, and however many shares that has of it.
-        assert_eq!((daemon.name.as_str(), daemon.common), ("shared-GPU-0", true));
+        assert_eq!((daemon.name.as_str(), daemon.common), ("shared_GPU-0", true));
+        assert_eq!(Daemon::owner(&daemon.name), Some(daemon.name.as_str()));
         assert_eq!(plan.devices.len(), shares.len());
         assert!(plan.devices[0].shared_memory().unwrap() > 1 << 30);
     }
@@ -349,5 +350,12 @@ fn shares_of_a_gpu_are_had_side_by_side_where_they_are_set_up_the_same() {
         let error = give(&[("a", "1Gi")], sharing, &[]).unwrap_err();
         assert_eq!(error.code(), "CONFIG-UNSUPPORTED", "{error}");
         assert!(error.to_string().contains("is given in shares by mps alone"), "{error}");
+    }
+}
+
+#[test]
+fn the_daemon_of_a_claim_is_its_own_whatever_its_uid() {
+    for uid in ["shared", "shared-", "shared-GPU-0", "shared-x"] {
+        assert_eq!(Daemon::owner(&format!("{uid}-0")), Some(uid));
     }
 }

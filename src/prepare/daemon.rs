@@ -11,7 +11,7 @@ use super::{
     step::{Failed, note},
 };
 use crate::{
-    gpu::{ComputeMode, GpuError, Inventory},
+    gpu::{ComputeMode, Fault, GpuError, Inventory},
     journal::{Claimed, Entry, Work},
     mps::{Access, Mps},
     plan::{Daemon, Planned, Step, Target},
@@ -35,7 +35,7 @@ impl Node<'_> {
         daemon.modes = match self.mps(&daemon.dir).left(&daemon.name) {
             // As they are now, it has made them itself.
             Some(left) => left.modes,
-            None => modes(daemon, &self.gpus.inventory()?),
+            None => modes(daemon, &self.gpus.inventory()?)?,
         };
         daemon.running = None;
         Ok(())
@@ -86,7 +86,8 @@ impl Node<'_> {
         let mps = self.mps(&daemon.dir);
         // Somebody, or a reload of the driver, has set it back.
         let exclusive = |mode: &ComputeMode| *mode == ComputeMode::ExclusiveProcess;
-        let mut restored = !modes(daemon, seen).values().all(exclusive);
+        let modes = modes(daemon, seen).map_err(|error| failed(error.into()))?;
+        let mut restored = !modes.values().all(exclusive);
         if restored {
             mps.exclude(&daemon.setup()).map_err(|error| failed(error.into()))?;
         }
@@ -124,39 +125,48 @@ impl Node<'_> {
     }
 
     /// Ends the daemons whose claims have no entry: a damaged one could not be made anew, or somebody
-    /// removed it. Their names.
-    pub(super) fn end_orphans(&self, work: &Work<'_>) -> Result<Vec<String>, PrepareError> {
-        let dir = absolute(self.run.path())?.join(BELOW);
+    /// removed it. Their names; one that fails stops no other.
+    pub(super) fn end_orphans(&self, work: &Work<'_>) -> Vec<Result<String, PrepareError>> {
+        let dir = match absolute(self.run.path()) {
+            Ok(run) => run.join(BELOW),
+            Err(error) => return vec![Err(error.into())],
+        };
         let mps = self.mps(&dir);
-        let mut ended = Vec::new();
-        for name in mps.names() {
-            let Some(uid) = Daemon::owner(&name) else { continue };
-            let Some(mut claimed) = work.attempt_claim(uid)? else { continue };
-            if !matches!(claimed.entry(), Ok(None)) {
-                continue;
-            }
-            let Some(mut setup) = mps.left(&name) else { continue };
-            let gpus: BTreeSet<String> = setup.modes.keys().cloned().collect();
-            if !claimed.attempt_gpus(&gpus)? {
-                continue;
-            }
-            let held = claimed.held_by_others(Some(&gpus))?;
-            if uid == name && held.iter().any(|held| held.share.is_some()) {
-                continue;
-            }
-            // Who has them by now has set them as they should be.
-            setup.modes.retain(|gpu, _| held.iter().all(|held| held.target.gpu() != gpu));
-            let stopped = mps.stop(&setup, None).map_err(StepError::from);
-            stopped.map_err(|source| PrepareError::Step {
-                claim: uid.to_owned(),
-                doing: format!("ending the MPS control daemon {name}"),
-                source: Box::new(source),
-                left: Vec::new(),
-            })?;
-            ended.push(name);
-        }
-        Ok(ended)
+        let names = mps.names().into_iter();
+        names.filter_map(|name| end_orphan(work, &mps, name).transpose()).collect()
     }
+}
+
+/// Ends the daemon of this name, where its claim has no entry; none where that is not so.
+fn end_orphan(
+    work: &Work<'_>,
+    mps: &Mps<'_>,
+    name: String,
+) -> Result<Option<String>, PrepareError> {
+    let Some(uid) = Daemon::owner(&name) else { return Ok(None) };
+    let Some(mut claimed) = work.attempt_claim(uid)? else { return Ok(None) };
+    if !matches!(claimed.entry(), Ok(None)) {
+        return Ok(None);
+    }
+    let Some(mut setup) = mps.left(&name) else { return Ok(None) };
+    let gpus: BTreeSet<String> = setup.modes.keys().cloned().collect();
+    if !claimed.attempt_gpus(&gpus)? {
+        return Ok(None);
+    }
+    let held = claimed.held_by_others(Some(&gpus))?;
+    if uid == name && held.iter().any(|held| held.share.is_some()) {
+        return Ok(None);
+    }
+    // Who has them by now has set them as they should be.
+    setup.modes.retain(|gpu, _| held.iter().all(|held| held.target.gpu() != gpu));
+    let stopped = mps.stop(&setup, None).map_err(StepError::from);
+    stopped.map_err(|source| PrepareError::Step {
+        claim: uid.to_owned(),
+        doing: format!("ending the MPS control daemon {name}"),
+        source: Box::new(source),
+        left: Vec::new(),
+    })?;
+    Ok(Some(name))
 }
 
 /// Whether other claims use this daemon. Whoever asks has its GPU in hand.
@@ -187,7 +197,20 @@ pub(super) fn resolve(step: &mut Step, entry: &Entry) -> Result<(), GpuError> {
 }
 
 /// The compute modes of the GPUs that a daemon has to itself.
-fn modes(daemon: &Daemon, inventory: &Inventory) -> BTreeMap<String, ComputeMode> {
-    let mode = |uuid: &str| Some((uuid.to_owned(), inventory.gpu(uuid)?.compute_mode));
-    daemon.whole_gpus().filter_map(mode).collect()
+fn modes(
+    daemon: &Daemon,
+    inventory: &Inventory,
+) -> Result<BTreeMap<String, ComputeMode>, GpuError> {
+    let mode = |uuid: &str| match inventory.gpu(uuid) {
+        Some(gpu) => Ok((gpu.uuid.clone(), gpu.compute_mode)),
+        // Not left out: it would never be set, nor set back.
+        None => {
+            // One that has never said its own may be it.
+            let may_be = |fault: &&Fault| fault.uuid.as_deref().is_none_or(|its| its == uuid);
+            let fault = inventory.faults.iter().find(may_be);
+            let none = || GpuError::NoGpu { gpu: uuid.to_owned() };
+            Err(fault.cloned().map_or_else(none, GpuError::Fault))
+        }
+    };
+    daemon.whole_gpus().map(mode).collect()
 }

@@ -65,11 +65,10 @@ impl Node<'_> {
             };
             found.extend(one.unwrap_or_else(|error| Some(Reconciled::Failed(error))));
         }
-        let ended = self.end_orphans(&work).unwrap_or_else(|error| {
-            found.push(Reconciled::Failed(error));
-            Vec::new()
-        });
-        found.extend(ended.into_iter().map(|daemon| Reconciled::Orphan { daemon }));
+        found.extend(self.end_orphans(&work).into_iter().map(|ended| match ended {
+            Ok(daemon) => Reconciled::Orphan { daemon },
+            Err(error) => Reconciled::Failed(error),
+        }));
         Ok(found)
     }
 

@@ -22,6 +22,7 @@ mod mig;
 mod mps;
 mod product;
 mod real;
+mod service;
 mod shared;
 mod support;
 mod trace;

@@ -2,7 +2,7 @@
 //! name, which speaks its protocol.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
@@ -20,9 +20,13 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
 
 use super::{
     Outcome, Test, clear, named,
+    service::Service,
     support::{Fake, SOON, eventually, fake_as},
 };
 
@@ -43,6 +47,9 @@ pub(crate) fn tests() -> Vec<Test> {
             ("a pid that was given again is nobody's daemon", recycled),
             ("a daemon that died is started again where it was", died),
             ("a daemon that never comes leaves nothing", never_ready),
+            ("one that comes late in the place of another was never told, and is ended", late),
+            ("whether one listens cannot be told: no second beside it", crowded),
+            ("what is left of a start holds no lock", lock),
             ("a daemon that dies at once, or speaks no sense, leaves nothing", senseless),
             ("a setting that is not kept is an error", refused),
             ("a daemon that runs and does not answer is left alone", deaf),
@@ -260,13 +267,10 @@ fn whole_life() -> Outcome {
 
 /// What another process does when this program is called so: starts a daemon and tells.
 pub(crate) fn starter(args: &[String]) -> Option<ExitCode> {
-    let [verb, root, setup, service] = args else { return None };
+    let [verb, root, setup] = args else { return None };
     if verb != "mps-start" {
         return None;
     }
-    let mut procs =
-        std::fs::OpenOptions::new().write(true).open(Path::new(service).join("cgroup.procs"));
-    procs.as_mut().unwrap().write_all(b"0").unwrap();
     let deadlines = divvy::gpu::nvml::Deadlines::default();
     let nvml =
         divvy::gpu::nvml::Nvml::open(Path::new(root), &divvy::gpu::Roots::default(), deadlines)
@@ -283,25 +287,15 @@ pub(crate) fn starter(args: &[String]) -> Option<ExitCode> {
 /// Has another process start the daemon, and ends that as systemd ends a service: with all that is in
 /// its cgroup.
 fn started_by_another(world: &World) -> Running {
-    let hierarchies = ["", "unified", "systemd"].map(|name| Path::new(CGROUPS).join(name));
-    let hierarchy = hierarchies.iter().find(|path| path.join("cgroup.procs").exists()).unwrap();
-    let service = hierarchy.join(format!("divvy-service-{}", world.setup.name));
-    std::fs::create_dir_all(&service).unwrap();
-    let mut starter = Command::new(std::env::current_exe().unwrap())
-        .arg("mps-start")
-        .arg(world.fake.host.root())
-        .arg(serde_json::to_string(&world.setup).unwrap())
-        .arg(&service)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let service = Service::new(&world.setup.name);
+    let mut starter = Command::new(std::env::current_exe().unwrap());
+    starter.arg("mps-start").arg(world.fake.host.root());
+    starter.arg(serde_json::to_string(&world.setup).unwrap());
+    let mut starter = service.command(&starter).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(starter.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let members = std::fs::read_to_string(service.join("cgroup.procs")).unwrap();
-    assert!(members.lines().any(|pid| pid == starter.id().to_string()), "{members}");
-    members.lines().for_each(|pid| kill(pid.parse().unwrap()));
+    service.end(starter.id());
     assert!(!starter.wait().unwrap().success());
-    eventually("the end of the service", || std::fs::remove_dir(&service).is_ok());
     serde_json::from_str(&line).unwrap()
 }
 
@@ -400,6 +394,81 @@ fn never_ready() -> Outcome {
     let uuid = world.fake.uuid(0);
     fails(started, "MPS-START", &[&world.setup.name, &uuid, "log/control.log ends with"]);
     world.nothing_left();
+    Outcome::Done
+}
+
+fn late() -> Outcome {
+    let world = world!();
+    let mut running = world.start();
+    let mut client = world.client(1000);
+    client.given();
+    kill(running.process.pid);
+    // Its server is left, which may have clients.
+    eventually("the end of the daemon", || !world.processes().contains(&running.process.pid));
+    drop(client);
+    let before = world.processes();
+    assert_eq!(before.len(), 1, "{before:?}");
+    for (script, code) in [
+        (Script { never_ready: true, ..Script::default() }, "MPS-START"),
+        (Script { answer: Some("?".to_owned()), ..Script::default() }, "MPS-START"),
+    ] {
+        world.script(&script);
+        let mut it = running.clone();
+        fails(world.with(SHORT, |mps| mps.ensure(&world.setup, &mut it)), code, &[]);
+        assert_eq!(it, running);
+        assert_eq!(world.processes(), before);
+    }
+    world.script(&Script::default());
+    assert!(world.ensure(&mut running).unwrap());
+    let mut client = world.client(1000);
+    assert!(client.given().contains("percentage=50"));
+    client.end();
+    world.stop(Some(running.process));
+    Outcome::Done
+}
+
+fn crowded() -> Outcome {
+    let world = world!();
+    let first = world.start();
+    kill(first.process.pid);
+    // Nobody takes in whoever connects, and one more than its backlog does.
+    let control = world.place().join("pipe/control");
+    std::fs::remove_file(&control).unwrap();
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let address = SocketAddrUnix::new(&control).unwrap();
+    let listener = socket();
+    bind(&listener, &address).unwrap();
+    listen(&listener, 0).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let one = socket();
+        match connect(&one, &address) {
+            Ok(()) => waiting.push(one),
+            Err(errno) => break assert_eq!(errno, rustix::io::Errno::AGAIN),
+        }
+    }
+    let before = world.processes();
+    let joined = world.with(PATIENCE, |mps| mps.join(&world.setup));
+    fails(joined, "MPS-SILENT", &["its socket cannot be used", "is left alone"]);
+    assert_eq!(world.processes(), before);
+    drop((listener, waiting));
+    let running = world.with(PATIENCE, |mps| mps.join(&world.setup)).unwrap();
+    world.stop(Some(running.process));
+    Outcome::Done
+}
+
+fn lock() -> Outcome {
+    let world = world!();
+    let path = world.fake.host.root().join("lock");
+    let lock = std::fs::OpenOptions::new().append(true).create(true).open(&path).unwrap();
+    lock.lock().unwrap();
+    world.script(&Script { holds_output: true, ..Script::default() });
+    // So long is waited for what it holds.
+    let running = world.with(PATIENCE / 4, |mps| mps.start(&world.setup)).unwrap();
+    drop(lock);
+    std::fs::File::open(&path).unwrap().try_lock().unwrap();
+    world.stop(Some(running.process));
     Outcome::Done
 }
 

@@ -31,6 +31,7 @@ use nix::{
 
 use super::{
     Outcome, Test, clear, named,
+    service::Service,
     support::{self, Fake, Gpu, SOON, eventually, fake_as},
 };
 
@@ -52,6 +53,8 @@ pub(crate) fn tests() -> Vec<Test> {
             ("compute modes come back, whatever they were, and whoever changed them", modes),
             ("a daemon without a claim is ended, and its GPU as it was", orphan),
             ("a claim is ended where its GPUs are gone", missing),
+            ("a GPU that faults after a reboot is made exclusive later", rebooted),
+            ("an orphan that does not stop keeps no other", orphans),
             ("a prepare that is killed anywhere", crash::preparing),
             ("an unprepare that is killed anywhere", crash::ending),
             ("claims with shares of a GPU are one daemon's, until the last", shares),
@@ -148,11 +151,15 @@ impl World {
     /// The pid of the claim's daemon, as the journal has it.
     #[track_caller]
     fn pid(&self) -> u32 {
+        self.noted().unwrap()
+    }
+
+    fn noted(&self) -> Option<u32> {
         let entry = fs::read(self.path("divvy/state/claims").join(format!("{UID}.json"))).unwrap();
         let entry: serde_json::Value = serde_json::from_slice(&entry).unwrap();
         let steps = entry["steps"].as_array().unwrap();
         let pid = steps.iter().find_map(|step| step["mps"]["running"]["pid"].as_u64());
-        u32::try_from(pid.unwrap_or_else(|| panic!("{entry:#}"))).unwrap()
+        pid.map(|pid| u32::try_from(pid).unwrap())
     }
 
     fn mode(&self, gpu: usize) -> u32 {
@@ -294,22 +301,26 @@ fn killed() -> Outcome {
     let world = world!();
     world.claim(WHOLE, "GpuConfig", "{}");
     world.prepare();
-    let pid = world.pid();
-    let mut container = world.container(0);
-    container.given();
-    for signal in [Signal::SIGKILL, Signal::SIGTERM] {
-        let mut node = world.command(NODE, &[]);
-        let mut node = node.stderr(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(node.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        kill(Pid::from_raw(node.id().cast_signed()), signal).unwrap();
-        node.wait().unwrap();
+    // Of those that divvy-node has started itself, not of what this test has: they could be in its
+    // cgroup.
+    for round in 0..2 {
+        let before = world.pid();
+        end(before);
+        let service = Service::new(&format!("node-{}-{round}", std::process::id()));
+        let mut node = service.command(&world.command(NODE, &[]));
+        let mut node = node.stderr(Stdio::null()).spawn().unwrap();
+        eventually("another daemon", || world.noted().is_some_and(|pid| pid != before));
+        let pid = world.pid();
+        let mut container = world.container(0);
+        container.given();
+        service.end(node.id());
+        assert!(!node.wait().unwrap().success());
         let said = world.run(NODE, &["--once"], true);
         assert!(said.contains("claim default/c: in step"), "{said}");
         assert_eq!(world.pid(), pid);
         assert!(container.runs());
+        container.end();
     }
-    container.end();
     world.unprepare();
     Outcome::Done
 }
@@ -480,6 +491,63 @@ fn missing() -> Outcome {
     Outcome::Done
 }
 
+fn rebooted() -> Outcome {
+    let world = world!();
+    world.claim(WHOLE, "GpuConfig", "{}");
+    world.prepare();
+    end(world.pid());
+    clear::clear(&world.path("divvy/run"));
+    fs::remove_dir_all(world.path("divvy/run")).unwrap();
+    world.fake.host.change(|state| state.gpus[0].compute_mode = 0).unwrap();
+    let path = world.path("divvy/state/claims").join(format!("{UID}.json"));
+    let entry: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let boot = entry["boot"].as_str().unwrap();
+    let before = fs::read_to_string(&path).unwrap().replace(boot, "the-boot-before");
+    support::write(&path, &before);
+    let call = "nvmlDeviceGetComputeMode".to_owned();
+    world.fake.host.script(&[Rule { call, fail: Some(999), ..Rule::default() }]).unwrap();
+    let said = world.run(NODE, &["--once"], false);
+    assert!(said.contains("nvmlDeviceGetComputeMode"), "{said}");
+    world.fake.host.script(&[]).unwrap();
+    let said = world.run(NODE, &["--once"], true);
+    assert!(said.contains("brought back in step"), "{said}");
+    assert_eq!(world.mode(0), 3);
+    world.unprepare();
+    Outcome::Done
+}
+
+fn orphans() -> Outcome {
+    let world = world!();
+    let both = "{name: a, exactly: {deviceClassName: gpu.divvy.dev}}, \
+                {name: b, exactly: {deviceClassName: gpu.divvy.dev}}";
+    world.claim(both, "GpuConfig", "{}");
+    world.prepare();
+    let call = "nvmlDeviceSetComputeMode".to_owned();
+    let gpu = Some(world.fake.uuid(0));
+    let rule = Rule { call, gpu, fail: Some(999), ..Rule::default() };
+    // The first by name cannot be set back; the other is that of the claim.
+    let run = world.path("divvy/run/mps");
+    let (own, first) = (format!("{UID}-0"), "0-0");
+    let note = fs::read_to_string(run.join(&own).join("daemon.json")).unwrap();
+    let mut note: serde_json::Value = serde_json::from_str(&note).unwrap();
+    note["modes"].as_object_mut().unwrap().remove(&world.fake.uuid(0));
+    support::write(&run.join(&own).join("daemon.json"), &note.to_string());
+    note["name"] = first.into();
+    note["modes"] = serde_json::json!({ world.fake.uuid(0): "Default" });
+    fs::create_dir(run.join(first)).unwrap();
+    support::write(&run.join(first).join("daemon.json"), &note.to_string());
+    fs::remove_file(world.path("divvy/state/claims").join(format!("{UID}.json"))).unwrap();
+    world.fake.host.script(&[rule]).unwrap();
+    let said = world.run(NODE, &["--once"], false);
+    assert!(said.contains("ending the MPS control daemon 0-0"), "{said}");
+    assert!(said.contains(&format!("{own}: was there for no claim")), "{said}");
+    world.fake.host.script(&[]).unwrap();
+    let said = world.run(NODE, &["--once"], true);
+    assert!(said.contains("0-0: was there for no claim"), "{said}");
+    world.nothing_left();
+    Outcome::Done
+}
+
 /// Writes a claim that was given a share of the first GPU.
 fn share(world: &World, name: &str, number: u32, memory: &str) {
     let device = world.fake.inventory().devices().next().unwrap().name().to_string();
@@ -575,13 +643,14 @@ fn shares_lost() -> Outcome {
     let said = world.run(NODE, &["--once"], true);
     assert!(said.contains("one: in step") && said.contains("two: in step"), "{said}");
     assert_eq!(daemons(&world), second);
-    // Nobody knows of it any more.
+    // Nobody knows of it any more: neither the journal nor what it could be made anew from.
     for number in [1, 2] {
-        let uid = format!("0b8f2f4e-6a3c-4d3b-9c55-00000000000{number}");
-        support::write(&world.path("divvy/state/claims").join(format!("{uid}.json")), "{");
+        let entry = format!("0b8f2f4e-6a3c-4d3b-9c55-00000000000{number}.json");
+        support::write(&world.path("divvy/state/claims").join(&entry), "{");
+        fs::remove_file(world.path("divvy/run/claims").join(&entry)).unwrap();
     }
     let said = world.run(NODE, &["--once"], true);
-    assert!(said.contains("MPS control daemon shared-GPU-"), "{said}");
+    assert!(said.contains("MPS control daemon shared_GPU-"), "{said}");
     world.nothing_left();
     Outcome::Done
 }

@@ -55,8 +55,11 @@ struct Server {
 }
 
 /// Starts a daemon in the background, and ends when that listens.
-pub(super) fn start(own: &Path, many: bool) -> io::Result<ExitCode> {
+pub(super) fn start(own: &Path, many: bool, script: &Script) -> io::Result<ExitCode> {
     let pipe = pipe();
+    if script.holds_output {
+        Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
+    }
     if !pipe.is_dir() {
         writeln!(io::stdout(), "Cannot access CUDA_MPS_PIPE_DIRECTORY={}", pipe.display())?;
         return Ok(ExitCode::FAILURE);

@@ -34,6 +34,8 @@ pub struct Script {
     pub never_ready: bool,
     /// The daemon ends at the command after so many.
     pub dies_after: Option<u32>,
+    /// It leaves a process behind that holds what the control program writes to.
+    pub holds_output: bool,
     /// It answers no command, and takes no client.
     pub deaf: bool,
     /// `quit` does not end it.
@@ -100,8 +102,8 @@ fn control(own: &Path, args: &[String]) -> io::Result<ExitCode> {
     let script = Script::read(own)?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        ["-d"] => daemon::start(own, false),
-        ["-d", "-M"] if !script.single_user => daemon::start(own, true),
+        ["-d"] => daemon::start(own, false, &script),
+        ["-d", "-M"] if !script.single_user => daemon::start(own, true, &script),
         ["--serve", users] => daemon::serve(own, *users == "many"),
         // Whatever it does not know, it takes for no argument at all.
         _ => ui::run(),
