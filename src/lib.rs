@@ -4,9 +4,9 @@
 //! The modules in the order that data passes:
 //!
 //! ```text
-//! claim ─▶ allocate ─▶ plan ─▶ prepare (gpu, journal) ─▶ emit ─▶ /var/run/cdi, /run/divvy
-//!                                 ▲      ▲
-//!                               admin  driver
+//! claim ─▶ allocate ─▶ plan ─▶ prepare (gpu, mps, journal) ─▶ emit ─▶ /var/run/cdi, /run/divvy
+//!                                 ▲           ▲
+//!                               admin       driver
 //! ```
 #![deny(unsafe_code)]
 
