@@ -1,10 +1,11 @@
 //! GPUs that are missing: a claim was prepared on them, and they cannot be reached now. What needs
 //! them fails and says so; everything else about the claim can still be done.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, Placement,
+    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, PciAddress,
+    Placement,
 };
 use crate::program::Program;
 
@@ -34,7 +35,7 @@ impl Gpus for Missing {
         &self.address
     }
 
-    fn inventory(&self) -> Result<Inventory, GpuError> {
+    fn inventory_of(&self, _: Option<&BTreeSet<PciAddress>>) -> Result<Inventory, GpuError> {
         self.error()
     }
 

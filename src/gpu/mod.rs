@@ -15,7 +15,7 @@ mod pci;
 mod property;
 pub mod sim;
 
-use std::{fmt, path::PathBuf};
+use std::{collections::BTreeSet, fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,12 @@ pub trait Gpus: fmt::Debug + Send + Sync {
     fn address(&self) -> &str;
 
     /// What is there now.
-    fn inventory(&self) -> Result<Inventory, GpuError>;
+    fn inventory(&self) -> Result<Inventory, GpuError> {
+        self.inventory_of(None)
+    }
+
+    /// [`Self::inventory`] of the GPUs that sit there alone: no other is waited for.
+    fn inventory_of(&self, only: Option<&BTreeSet<PciAddress>>) -> Result<Inventory, GpuError>;
 
     /// Makes a partition of this profile exactly there. On failure nothing is left half made.
     fn create_partition(

@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     claim::{Allocation, Claim, Configured, Given, Kind, Share, Sharing},
-    gpu::{Device, DeviceName, Interval, Inventory, MadePartition, Mig, Partition, Placement},
+    gpu::{
+        Device, DeviceName, Interval, Inventory, MadePartition, Mig, Partition, PciAddress,
+        Placement,
+    },
 };
 
 pub use error::PlanError;
@@ -163,13 +166,10 @@ pub fn plan(
     Ok(plan)
 }
 
-/// The GPUs of the devices that were given, by UUID, as far as the node has them.
-pub fn gpus(allocation: &Allocation, inventory: &Inventory) -> BTreeSet<String> {
-    let gpu = |given: &Given| {
-        let pci = given.device.parse::<DeviceName>().ok()?.pci();
-        Some(inventory.gpus.iter().find(|gpu| gpu.pci == pci)?.uuid.clone())
-    };
-    allocation.results.iter().filter_map(gpu).collect()
+/// Where the GPUs of these devices sit.
+pub fn addresses<'a>(devices: impl IntoIterator<Item = &'a str>) -> BTreeSet<PciAddress> {
+    let address = |device: &str| Some(device.parse::<DeviceName>().ok()?.pci());
+    devices.into_iter().filter_map(address).collect()
 }
 
 /// The device that was given, if the node can give it.

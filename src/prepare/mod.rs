@@ -25,7 +25,7 @@ use divvy_hook::record::{Origin, RunDir};
 
 use crate::{
     allocate::{self, AllocateError},
-    claim::{Claim, Class},
+    claim::{Allocation, Claim, Class},
     emit,
     gpu::{GpuError, Gpus},
     journal::{Claimed, Entry, Journal, JournalError, Stage, VERSION},
@@ -100,7 +100,9 @@ impl Node<'_> {
                         entry.consumers.clone_from(&claim.consumers);
                         claimed.write(&entry)?;
                     }
-                    self.ensure(&mut claimed, &mut entry, &self.gpus.inventory()?)?;
+                    let devices = entry.devices.iter().map(|device| device.device.as_str());
+                    let seen = self.gpus.inventory_of(Some(&plan::addresses(devices)))?;
+                    self.ensure(&mut claimed, &mut entry, &seen)?;
                     return Ok(Prepared { entry, fresh: false });
                 }
                 Stage::Started => self.end(&mut claimed, &entry)?,
@@ -285,23 +287,38 @@ impl Node<'_> {
         classes: &[Class],
     ) -> Result<Plan, PrepareError> {
         let looked = SystemTime::now();
-        // What others hold comes before what is there: a claim that ends in between still holds it.
+        let addresses = |allocation: &Allocation| {
+            plan::addresses(allocation.results.iter().map(|given| given.device.as_str()))
+        };
         let (mut inventory, allocation) = match &claim.allocation {
-            Some(allocation) => (self.gpus.inventory()?, Cow::Borrowed(allocation)),
+            // No other GPU is waited for.
+            Some(allocation) => {
+                let inventory = self.gpus.inventory_of(Some(&addresses(allocation)))?;
+                (inventory, Cow::Borrowed(allocation))
+            }
             None => {
+                // Before what is there: a claim that ends in between still holds it.
                 let held = claimed.held_by_others(None)?;
                 let inventory = self.gpus.inventory()?;
                 let allocated = allocate::allocate(claim, classes, &inventory, &held)?;
                 (inventory, Cow::Owned(allocated.allocation()))
             }
         };
-        let gpus = plan::gpus(&allocation, &inventory);
+        let at = addresses(&allocation);
+        let given = inventory.gpus.iter().filter(|gpu| at.contains(&gpu.pci));
+        let gpus: BTreeSet<String> = given.map(|gpu| gpu.uuid.clone()).collect();
         // What somebody did to them meanwhile is not what was seen.
         if claimed.lock_gpus(&gpus)? + CLOCK >= looked {
-            inventory = self.gpus.inventory()?;
+            inventory = self.gpus.inventory_of(Some(&at))?;
         }
         let held = claimed.held_by_others(Some(&gpus))?;
-        Ok(plan::plan(claim, &allocation, &inventory, &held)?)
+        match plan::plan(claim, &allocation, &inventory, &held) {
+            // What the node has instead is to be said.
+            Err(PlanError::NoDevice { .. }) => {
+                Ok(plan::plan(claim, &allocation, &self.gpus.inventory()?, &held)?)
+            }
+            planned => Ok(planned?),
+        }
     }
 
     fn end(&self, claimed: &mut Claimed<'_>, entry: &Entry) -> Result<(), PrepareError> {

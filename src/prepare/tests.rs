@@ -5,6 +5,7 @@ mod mig;
 mod random;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::Path,
     sync::{
@@ -20,7 +21,7 @@ use crate::{
     claim::{Claim, Manifests},
     gpu::{
         ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
-        Placement, sim::Sim,
+        PciAddress, Placement, sim::Sim,
     },
     journal::{Journal, Stage},
 };
@@ -111,8 +112,8 @@ impl Gpus for Faulty {
         self.sim.address()
     }
 
-    fn inventory(&self) -> Result<Inventory, GpuError> {
-        self.call(Sim::inventory)
+    fn inventory_of(&self, only: Option<&BTreeSet<PciAddress>>) -> Result<Inventory, GpuError> {
+        self.call(|sim| sim.inventory_of(only))
     }
 
     fn create_partition(&self, gpu: &str, p: &str, at: Placement) -> Result<Partition, GpuError> {

@@ -6,9 +6,13 @@ use std::{
     process::{Command, Output},
 };
 
+use divvy::{claim::Manifests, gpu::nvml::Deadlines, journal::Journal, prepare::Node};
+use divvy_fake_nvml::Rule;
+use divvy_hook::record::{Origin, RunDir};
+
 use super::{
     Outcome, Test, named,
-    support::{self, Fake, Gpu, fake},
+    support::{self, Fake, Gpu, NEVER, SOON, eventually, fake, fake_with},
 };
 
 const GPUS: &[Gpu] = &[("H100-80GB", false), ("H100-80GB", true)];
@@ -44,6 +48,7 @@ pub(crate) fn tests() -> Vec<Test> {
             ("what graphics lack is a warning", driver_files),
             ("what is left of a lost partition is replaced", half_lost),
             ("claims are brought back after a reload of the driver", reload),
+            ("eight claims on eight GPUs wait for none of each other", eight_at_once),
         ],
     )
 }
@@ -199,5 +204,46 @@ fn reload() -> Outcome {
     assert!(!world.specs().contains("580.65.06"), "{}", world.specs());
     world.assert_whole();
     world.end();
+    Outcome::Done
+}
+
+/// Each GPU hangs in the call that makes its partition, and all eight get that far.
+fn eight_at_once() -> Outcome {
+    let fake = fake_with(&[("H100-80GB", true); 8], Deadlines { change: NEVER, ..SOON });
+    if let Some(why) = support::no_nodes(&fake) {
+        return Outcome::Skipped(why);
+    }
+    let root = fake.host.root();
+    let hook = support::hook(root);
+    let (journal, run) = (Journal::new(&root.join("state")), RunDir::new(root.join("run")));
+    let (cdi_dir, cgroups) = (root.join("cdi"), root.join("cgroups"));
+    let (gpus, cdi_dir, cgroups) = (&fake.nvml, &*cdi_dir, &*cgroups);
+    let node =
+        Node { gpus, journal: &journal, run: &run, cdi_dir, hook: &hook, cgroups, boot: "b" };
+    let inventory = fake.inventory();
+    let claim = |gpu: &divvy::gpu::Gpu| {
+        let device = format!("{}-1g10gb-0", divvy::gpu::DeviceName::Gpu { pci: gpu.pci });
+        let text = format!(
+            "{{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {{name: {device}}}, spec: \
+             {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: c}}}}]}}}}, status: \
+             {{allocation: {{devices: {{results: [{{request: r, driver: gpu.divvy.dev, pool: {}, \
+             device: {device}}}]}}}}}}}}",
+            inventory.node
+        );
+        Manifests::parse("c.yaml".as_ref(), text.as_bytes()).unwrap().claims.remove(0)
+    };
+    let claims: Vec<_> = inventory.gpus.iter().map(claim).collect();
+    let call = "nvmlDeviceCreateGpuInstanceWithPlacement";
+    let hangs = Rule { call: call.to_owned(), hang: true, ..Rule::default() };
+    fake.host.script(&[hangs]).unwrap();
+    fake.host.watch().unwrap();
+    std::thread::scope(|scope| {
+        for claim in &claims {
+            scope.spawn(move || node.prepare(claim, &[], Origin::Local).unwrap());
+        }
+        eventually("eight calls at once", || fake.count(call) == 8);
+        fake.host.script(&[]).unwrap();
+    });
+    assert_eq!(fake.instances(), 8);
     Outcome::Done
 }

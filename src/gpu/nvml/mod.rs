@@ -15,11 +15,11 @@ mod session;
 mod smi;
 mod worker;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use super::{
     ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, MigPolicy,
-    Partition, Placement, Roots,
+    Partition, PciAddress, Placement, Roots,
 };
 use crate::{
     driver::{Installed, LastDriver},
@@ -121,14 +121,14 @@ impl Gpus for Nvml {
         &self.address
     }
 
-    fn inventory(&self) -> Result<Inventory, GpuError> {
+    fn inventory_of(&self, only: Option<&BTreeSet<PciAddress>>) -> Result<Inventory, GpuError> {
         let mut session = self.session()?;
-        let mut read = session.read(self.deadlines.look);
+        let mut read = session.read(only, self.deadlines.look);
         if session.is_stale() {
             // Before another begins: the library is shut down when the last one ends.
             drop(session);
             session = self.session()?;
-            read = session.read(self.deadlines.look);
+            read = session.read(only, self.deadlines.look);
         }
         let (mut gpus, mut faults) = (Vec::new(), Vec::new());
         for gpu in read {

@@ -2,6 +2,7 @@
 //! the GPUs that it has: then it is dropped, and another begun.
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{
         Arc, Mutex, PoisonError,
@@ -153,10 +154,15 @@ impl Session {
         self.stale.load(Relaxed)
     }
 
-    /// Every GPU as it is now, or what is wrong with it.
-    pub(super) fn read(&self, patience: Duration) -> Vec<Result<Gpu, Fault>> {
+    /// Every GPU, or those that sit there, as they are now, or what is wrong with them.
+    pub(super) fn read(
+        &self,
+        only: Option<&BTreeSet<PciAddress>>,
+        patience: Duration,
+    ) -> Vec<Result<Gpu, Fault>> {
         let deadline = Instant::now() + patience;
-        let asked: Vec<_> = self.gpus.iter().map(|station| (station, station.ask_all())).collect();
+        let wanted = self.gpus.iter().filter(|gpu| only.is_none_or(|only| only.contains(&gpu.pci)));
+        let asked: Vec<_> = wanted.map(|station| (station, station.ask_all())).collect();
         let answers = asked.into_iter().map(|(station, asked)| match asked {
             Ok(asked) => self.hear(station, asked.until(deadline)),
             Err(silent) => self.hear(station, Err(silent)),
@@ -170,7 +176,7 @@ impl Session {
         if let Some(station) = self.gpus.iter().find(known) {
             return Ok(station);
         }
-        let read = self.read(patience);
+        let read = self.read(None, patience);
         match self.gpus.iter().find(known) {
             Some(station) => Ok(station),
             None => Err(read

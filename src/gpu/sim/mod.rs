@@ -9,7 +9,10 @@
 mod file;
 mod state;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use divvy_cdi::{
     file::{Durability, Trust},
@@ -121,10 +124,11 @@ impl Gpus for Sim {
         &self.address
     }
 
-    fn inventory(&self) -> Result<Inventory, GpuError> {
+    fn inventory_of(&self, only: Option<&BTreeSet<PciAddress>>) -> Result<Inventory, GpuError> {
         let (name, version) = ("sim".to_owned(), self.config.driver.clone());
         let driver = Driver { name, version, cuda: (13, 0) };
-        let gpus = self.gpus(&self.store.read()?);
+        let mut gpus = self.gpus(&self.store.read()?);
+        gpus.retain(|gpu| only.is_none_or(|only| only.contains(&gpu.pci)));
         let (node, mig_policy) = (self.config.node.clone(), self.mig);
         Ok(Inventory { node, driver, gpus, faults: Vec::new(), mig_policy })
     }
