@@ -90,9 +90,9 @@ refused container wrong
 title "The claims end, and nothing is left"
 run divvy "${gpus[@]}" unprepare shared
 run divvy "${gpus[@]}" unprepare mig-small
-run find /var/run/cdi /run/divvy state -type f ! -name lock
+run find /var/run/cdi /run/divvy state -type f ! -path 'state/locks/*'
 run cat examples/h100x2.state.json
-left=$(find /var/run/cdi /run/divvy state -type f ! -name lock ! -name hook.log)
+left=$(find /var/run/cdi /run/divvy state -type f ! -path 'state/locks/*' ! -name hook.log)
 if [ -n "$left" ] || grep -q uuid examples/h100x2.state.json; then echo "demo: something is left" >&2; exit 1; fi
 echo
 say "No spec, no record, no journal entry, no partition: the node is as it was."
