@@ -22,7 +22,7 @@ pub(crate) use config::covers;
 pub use config::{Configured, DeviceKey, Kind, MpsSettings, Sharing};
 pub(crate) use manifest::objects;
 pub use manifest::{Class, MAX_BYTES, Manifests};
-pub(crate) use name::wrong_with;
+pub(crate) use name::{is_uid, wrong_with};
 pub use share::Share;
 
 use crate::{publish::Effect, quantity::Quantity};

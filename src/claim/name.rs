@@ -41,13 +41,17 @@ pub(super) fn label(field: &Field<'_>, key: &str) -> Result<String, ClaimError> 
     Ok(name)
 }
 
-/// A UID becomes a part of file names and CDI names.
 pub(super) fn uid(field: &Field<'_>) -> Result<String, ClaimError> {
     let text = field.as_text()?;
-    let ok = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    let edge = text.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if edge && text.len() <= 64 && text.chars().all(ok) {
+    if is_uid(text) {
         return Ok(text.to_owned());
     }
     Err(field.wrong("must be a UID: at most 64 letters, digits and -"))
+}
+
+/// A UID becomes a part of file names and CDI names.
+pub(crate) fn is_uid(text: &str) -> bool {
+    let ok = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let edge = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    edge && text.len() <= 64 && text.chars().all(ok)
 }

@@ -22,7 +22,7 @@ use std::{
 use divvy_cdi::file::{self, Durability, FileError, Trust};
 use serde::Deserialize;
 
-use crate::lock::LockError;
+use crate::{claim::is_uid, lock::LockError};
 
 pub use entry::{Entry, Stage};
 pub use work::{Alone, Claimed, Work};
@@ -93,9 +93,6 @@ pub enum JournalError {
 pub const VERSION: u32 = 1;
 
 const MAX_BYTES: usize = 1 << 20;
-
-/// The longest UID, so that its files have names.
-const MAX_UID: usize = 200;
 
 /// How often the entry of one claim is kept after it was damaged.
 const MAX_KEPT: u32 = 100;
@@ -269,13 +266,6 @@ impl Journal {
     fn place(&self, uid: &str) -> PathBuf {
         self.dir.join(format!("{uid}{ENTRY}"))
     }
-}
-
-/// Whether a claim may have this UID: it names files.
-fn is_uid(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    starts && text.len() <= MAX_UID && text.bytes().all(allowed)
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {

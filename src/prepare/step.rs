@@ -50,9 +50,9 @@ impl Node<'_> {
         }
         let Some(step) = entry.steps.last_mut() else { return Ok(()) };
         let done = self.step(claimed, step).map_err(|error| (step.to_string(), error));
-        // A partition that failed was not made, and one that lies there now is somebody else's. A
-        // time slice may have been set, and is set back as it was found.
-        // Of one that does not answer nobody knows.
+        // A partition that failed was not made, and one that lies there now is somebody else's; of
+        // one that was not answered in time nobody knows. A time slice may have been set, and is set
+        // back as it was found.
         let failed = matches!(&done, Err((_, error)) if !error.is_silence());
         if failed && matches!(step, Step::Partition(_)) {
             entry.steps.pop();
