@@ -1,5 +1,5 @@
 # What each target does is in README.md.
-.PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts order deny fuzz vectors
+.PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts order deny fuzz proto vectors
 
 build: hook
 	cargo build --locked --release --bins
@@ -48,6 +48,10 @@ deny:
 	command -v cargo-deny >/dev/null || cargo install --quiet --locked cargo-deny
 	cargo deny check licenses bans sources
 	cargo deny check advisories
+
+# The code of the kubelet's protocols, from src/plugin/proto.
+proto:
+	cargo test --quiet --locked --test repo -- --ignored write_proto
 
 # The answers of the Go library in cdi/tests/vectors, written anew.
 vectors:

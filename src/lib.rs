@@ -12,6 +12,7 @@
 
 pub mod admin;
 pub mod allocate;
+pub mod api;
 pub mod claim;
 pub mod daemon;
 pub mod driver;
@@ -21,6 +22,7 @@ pub mod journal;
 pub mod lock;
 pub mod mps;
 pub mod plan;
+pub mod plugin;
 pub mod prepare;
 pub mod program;
 pub mod publish;

@@ -100,6 +100,8 @@ const TABLE: &[(&str, Exit, &str)] = &[
          newer one, or end the claim with it",
     ),
     ("DEVICE-GONE", Exit::Failed, ""),
+    ("API-CONFIG", Exit::Usage, ""),
+    ("API-SERVER", Exit::Failed, ""),
 ];
 
 // === impl Failure ===

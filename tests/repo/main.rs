@@ -6,6 +6,8 @@
     reason = "what clippy.toml allows in tests, and here also in what they share"
 )]
 
+mod proto;
+
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},

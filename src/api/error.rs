@@ -1,0 +1,83 @@
+//! Why the API server could not be asked, or what it answered.
+
+use std::path::PathBuf;
+
+/// Why there is no answer of the API server, or no good one.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// A kubeconfig file does not say how to reach it.
+    #[error("{}: not usable as kubeconfig", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: kube::config::KubeconfigError,
+    },
+    /// No kubeconfig was named, and this is no pod.
+    #[error("no --kubeconfig, and no service account of a pod here")]
+    Pod {
+        /// Why.
+        source: kube::config::InClusterError,
+    },
+    /// Its certificates or credentials cannot be used.
+    #[error("the API server {server} cannot be reached as configured")]
+    Client {
+        /// Its address.
+        server: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// A name makes no path of the API.
+    #[error("{path:?} is no path of the API")]
+    Path {
+        /// The path.
+        path: String,
+        /// Why.
+        source: http::Error,
+    },
+    /// It refused, or the connection failed.
+    #[error("{asked} of the API server {server} failed")]
+    Request {
+        /// Its address.
+        server: String,
+        /// What it was asked.
+        asked: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// It did not answer in time.
+    #[error("{asked}: the API server {server} does not answer")]
+    Silent {
+        /// Its address.
+        server: String,
+        /// What it was asked.
+        asked: String,
+    },
+}
+
+// === impl ApiError ===
+
+impl ApiError {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Kubeconfig { .. } | Self::Pod { .. } | Self::Client { .. } => "API-CONFIG",
+            Self::Path { .. } => "CLAIM-INVALID",
+            Self::Request { .. } | Self::Silent { .. } => "API-SERVER",
+        }
+    }
+
+    /// True for what may be otherwise in a moment: no connection, no answer, or an error of the
+    /// server's own (5xx, 429).
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Silent { .. } => true,
+            Self::Request { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => status.code >= 500 || status.code == 429,
+                kube::Error::HyperError(_) | kube::Error::Service(_) => true,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+}
