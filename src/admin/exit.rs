@@ -52,6 +52,7 @@ const TABLE: &[(&str, Exit, &str)] = &[
     ("BUNDLE-INVALID", Exit::Invalid, ""),
     ("CONFIG-INVALID", Exit::Invalid, ""),
     ("CONFIG-UNSUPPORTED", Exit::Invalid, ""),
+    ("SLICE-INVALID", Exit::Invalid, ""),
     (
         "SELECTOR-INVALID",
         Exit::Invalid,

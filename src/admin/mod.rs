@@ -64,7 +64,7 @@ enum Command {
 
 /// The options of all commands, which each takes, so that a line can begin with them whatever the
 /// command is.
-const OF_ALL: [&str; 10] = [
+const OF_ALL: [&str; 11] = [
     "output",
     "gpus",
     "driver_root",
@@ -72,6 +72,7 @@ const OF_ALL: [&str; 10] = [
     "hook",
     "switch_mig",
     "adopt_mig",
+    "shares",
     "cdi_dir",
     "run_dir",
     "state_dir",
@@ -79,7 +80,10 @@ const OF_ALL: [&str; 10] = [
 
 /// Those that a command has use for and lists, where not all.
 const USED: [(&str, &[&str]); 7] = [
-    ("allocate", &["output", "gpus", "driver_root", "dev_root", "switch_mig", "state_dir"]),
+    (
+        "allocate",
+        &["output", "gpus", "driver_root", "dev_root", "switch_mig", "shares", "state_dir"],
+    ),
     ("migrate", &["output"]),
     ("unprepare", &["output", "driver_root", "dev_root", "cdi_dir", "run_dir", "state_dir"]),
     ("inject", &[]),

@@ -12,7 +12,7 @@ use divvy_hook::record::RunDir;
 use super::exit::Failure;
 use crate::{
     emit,
-    gpu::{self, Gpus, MigPolicy, Missing, Roots},
+    gpu::{self, Gpus, Missing, Policy, Roots},
     journal::Journal,
     prepare::Node,
 };
@@ -44,6 +44,10 @@ pub(crate) struct PlacesArgs {
     /// that is given them. Otherwise they are given, and left as they are
     #[arg(long, global = true)]
     adopt_mig: bool,
+    /// Give whole GPUs in shares too: a claim that asks for a part of a GPU's memory leaves the rest to
+    /// others, and all of them share it by MPS. A claim that asks for none has the GPU alone
+    #[arg(long, global = true)]
+    shares: bool,
     /// Where claims' CDI specs are written [default: /var/run/cdi; without root
     /// $XDG_RUNTIME_DIR/divvy/cdi]
     #[arg(long, global = true, value_name = "DIR")]
@@ -150,8 +154,9 @@ impl Places<'_> {
         place(self.args.cdi_dir.as_ref(), "/var/run/cdi", own, lacking)
     }
 
-    fn mig(&self) -> MigPolicy {
-        MigPolicy { switch: self.args.switch_mig, adopt: self.args.adopt_mig }
+    fn policy(&self) -> Policy {
+        let PlacesArgs { switch_mig, adopt_mig, shares, .. } = self.args;
+        Policy { switch_mig, adopt_mig, shares }
     }
 
     /// Whether GPUs were named.
@@ -162,9 +167,8 @@ impl Places<'_> {
     /// The GPUs that were named.
     pub(crate) fn gpus(&self) -> Result<Box<dyn Gpus>, Failure> {
         match &self.args.gpus {
-            Some(address) => {
-                gpu::open(address, &self.roots(), self.mig()).map_err(|e| Failure::of(e.code(), &e))
-            }
+            Some(address) => gpu::open(address, &self.roots(), self.policy())
+                .map_err(|e| Failure::of(e.code(), &e)),
             None => Err(Failure::new(
                 "NO-GPUS",
                 "no GPUs named: --gpus nvml for this machine's, or --gpus sim:FILE",
@@ -178,7 +182,7 @@ impl Places<'_> {
 impl Kept {
     /// The GPUs that a claim was prepared on.
     pub(crate) fn gpus(&self, address: &str) -> Box<dyn Gpus> {
-        gpu::open(address, &self.roots, MigPolicy::default())
+        gpu::open(address, &self.roots, Policy::default())
             .unwrap_or_else(|error| Box::new(Missing::new(address, error)))
     }
 

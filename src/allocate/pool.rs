@@ -6,7 +6,7 @@ use crate::{
     claim::DRIVER,
     gpu::Inventory,
     plan::{self, Held, Target},
-    publish::{self, Device, Slice},
+    publish::{self, Device, Offer, Slice},
     quantity::Quantity,
 };
 
@@ -40,7 +40,7 @@ impl Pool {
             taken: BTreeMap::new(),
             consumed: BTreeMap::new(),
         };
-        publish::slices(inventory).into_iter().for_each(|slice| pool.add(slice));
+        publish::slices(inventory, Offer::default()).into_iter().for_each(|slice| pool.add(slice));
         pool.hold(inventory, held);
         pool
     }

@@ -1,6 +1,6 @@
 //! A node for unit tests: an H100 given whole, another in MIG mode.
 
-use super::{Driver, Gpu, Inventory, Mig, MigPolicy, Model, Partition, PciAddress, Placement};
+use super::{Driver, Gpu, Inventory, Mig, Model, Partition, PciAddress, Placement, Policy};
 
 /// The two GPUs of the node `n`; `there` exists on the second.
 pub(crate) fn node(there: &[(&str, u8)]) -> Inventory {
@@ -26,6 +26,6 @@ pub(crate) fn node(there: &[(&str, u8)]) -> Inventory {
         driver: Driver { name: "sim".to_owned(), version: "1".to_owned(), cuda: (13, 0) },
         gpus: vec![gpu(0, 0x1b, Mig::Off), gpu(1, 0x43, Mig::On(partitions))],
         faults: Vec::new(),
-        mig_policy: MigPolicy::default(),
+        policy: Policy::default(),
     }
 }

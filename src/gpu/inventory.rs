@@ -18,17 +18,19 @@ pub struct Inventory {
     pub gpus: Vec<Gpu>,
     /// GPUs that are there and do not answer, by PCI address: none of them can be given.
     pub faults: Vec<Fault>,
-    /// What may be done to them.
-    pub mig_policy: MigPolicy,
+    /// What may be done with them.
+    pub policy: Policy,
 }
 
-/// What divvy may do to MIG beyond making its own partitions.
+/// What may be done with GPUs beyond giving them, and partitions that divvy makes, to one claim each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MigPolicy {
-    /// Switch the mode of an idle GPU that needs no reset for it.
-    pub switch: bool,
+pub struct Policy {
+    /// Switch the MIG mode of an idle GPU that needs no reset for it.
+    pub switch_mig: bool,
     /// Take a partition that somebody else made for its own: it is ended with its claim.
-    pub adopt: bool,
+    pub adopt_mig: bool,
+    /// Give GPUs in shares, several claims at once.
+    pub shares: bool,
 }
 
 /// The driver that the GPUs run on.
@@ -171,7 +173,7 @@ impl Inventory {
 
     /// True for a GPU that is given whole, and in partitions once its MIG mode is switched on.
     pub fn switches(&self, gpu: &Gpu) -> bool {
-        self.mig_policy.switch && gpu.mig == Mig::Off && gpu.may_set_mig(true).is_ok()
+        self.policy.switch_mig && gpu.mig == Mig::Off && gpu.may_set_mig(true).is_ok()
     }
 
     /// The device of this name, whether or not the GPU's MIG mode lets it be given now.

@@ -23,7 +23,7 @@ use crate::program::Program;
 
 pub use device::{Device, DeviceName};
 pub use error::GpuError;
-pub use inventory::{Driver, Gpu, GpuInstance, Inventory, Mig, MigPolicy, Occupant, Partition};
+pub use inventory::{Driver, Gpu, GpuInstance, Inventory, Mig, Occupant, Partition, Policy};
 pub use missing::Missing;
 pub use model::{Engines, Model, Placement, Profile};
 pub use pci::PciAddress;
@@ -177,16 +177,16 @@ pub struct Roots {
 }
 
 /// The backend that `--gpus` names: `nvml`, `nvml:HOST`, `sim:FILE`. The roots are of the first two.
-pub fn open(address: &str, roots: &Roots, mig: MigPolicy) -> Result<Box<dyn Gpus>, GpuError> {
+pub fn open(address: &str, roots: &Roots, policy: Policy) -> Result<Box<dyn Gpus>, GpuError> {
     let nvml = |host: &str| -> Result<Box<dyn Gpus>, GpuError> {
         let deadlines = nvml::Deadlines::default();
-        Ok(Box::new(nvml::Nvml::open(host.as_ref(), roots, deadlines)?.allowing(mig)))
+        Ok(Box::new(nvml::Nvml::open(host.as_ref(), roots, deadlines)?.allowing(policy)))
     };
     match address.split_once(':') {
         None if address == "nvml" => nvml("/"),
         Some(("nvml", host)) if host.starts_with('/') => nvml(host),
         Some(("sim", file)) if !file.is_empty() => {
-            Ok(Box::new(sim::Sim::open(file.as_ref())?.allowing(mig)))
+            Ok(Box::new(sim::Sim::open(file.as_ref())?.allowing(policy)))
         }
         _ => Err(GpuError::Backend { given: address.to_owned() }),
     }

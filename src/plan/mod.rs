@@ -19,8 +19,9 @@ use crate::{
 };
 
 pub use error::PlanError;
-pub use mps::Daemon;
+pub use mps::{Daemon, takes_mps_limits};
 pub use overlap::{Held, obstacle};
+pub use share::whole_memory;
 
 /// What is to be prepared for a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +134,7 @@ pub fn plan(
         let overlap =
             |by| PlanError::Overlap { claim: claim.title(), device: given.device.clone(), by };
         if !planned.admin {
-            share::check(claim, &planned)?;
+            share::check(claim, &planned, device.gpu())?;
             if let Some(by) = obstacle(&device, held, planned.share.is_some())
                 .or_else(|| share::obstacle(&planned, device.gpu(), held, &plan.devices))
             {
@@ -246,7 +247,7 @@ fn may_share(one: &Planned, other: &Planned) -> bool {
 
 /// The partition that somebody made where this device is, unless it is to be adopted.
 fn existing(device: &Device<'_>, inventory: &Inventory) -> Option<String> {
-    let there = there(device).filter(|_| !inventory.mig_policy.adopt)?;
+    let there = there(device).filter(|_| !inventory.policy.adopt_mig)?;
     Some(there.uuid.clone())
 }
 

@@ -59,6 +59,11 @@ const COMMON: &str = "shared_";
 /// From here on MPS has its limits, and `multiUser`.
 const VOLTA: (u32, u32) = (7, 0);
 
+/// True for a GPU whose clients of MPS can be limited.
+pub fn takes_mps_limits(gpu: &Gpu) -> bool {
+    gpu.compute >= VOLTA
+}
+
 /// Puts a device that is shared by MPS into the group of its configuration; a share of a GPU into
 /// one of its own, as other claims have another configuration.
 pub(super) fn join<'a>(

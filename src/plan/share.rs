@@ -11,10 +11,17 @@ use crate::{
 /// The capacity that must not be given twice.
 const MEMORY: &str = "memory";
 
-/// Refuses a share that is not shared by MPS: nothing else sets a part of a GPU up.
-pub(super) fn check(claim: &Claim, planned: &Planned) -> Result<(), PlanError> {
+/// The memory of a GPU as shares of it are counted: in whole MiB.
+pub fn whole_memory(gpu: &Gpu) -> Quantity {
+    Quantity::bytes(gpu.memory >> 20 << 20)
+}
+
+/// Refuses a share that is not shared by MPS: nothing else sets a part of a GPU up. A share of all the
+/// memory is no part: nobody else has any.
+pub(super) fn check(claim: &Claim, planned: &Planned, gpu: &Gpu) -> Result<(), PlanError> {
     match (&planned.share, &planned.sharing) {
         (None, _) | (_, Sharing::Mps(_)) => Ok(()),
+        (Some(share), _) if memory(share) >= whole_memory(gpu) => Ok(()),
         (Some(share), sharing) => Err(PlanError::ShareWithoutMps {
             claim: claim.title(),
             device: planned.device.clone(),

@@ -3,108 +3,83 @@
 
 use std::collections::BTreeMap;
 
-use semver::Version;
-
-use super::{
-    Attribute, Capacity, Consumption, CounterSet, Device, Effect, Slice, Taint, normalized,
-};
+use super::{Consumption, CounterSet, Device, Effect, Offer, Slice, Taint, describe};
 use crate::{
-    claim::DRIVER,
-    gpu::{self, Fabric, Gpu, Inventory, Mig, Placement, model::has_media_extensions},
+    gpu::{self, Gpu, Inventory, Mig, Placement, model::has_media_extensions},
     quantity::Quantity,
 };
 
 /// The most counter sets of a slice, in Kubernetes.
-const MAX_SETS: usize = 8;
+pub(super) const MAX_SETS: usize = 8;
 /// The most devices of a slice, and of one in which a device consumes counters or is tainted.
-const MAX_DEVICES: usize = 128;
-const MAX_LINKED_DEVICES: usize = 64;
+pub(super) const MAX_DEVICES: usize = 128;
+pub(super) const MAX_LINKED_DEVICES: usize = 64;
 
-/// The longest text of an attribute, in Kubernetes.
-const MAX_TEXT: usize = 64;
+/// The slices of a node's pool, as nothing of it were held.
+pub fn slices(inventory: &Inventory, offer: Offer) -> Vec<Slice> {
+    let devices = devices(inventory, offer).map(|(_, device)| device).collect();
+    split(&sets(inventory, offer), devices)
+}
 
-/// The slices of a node's pool: counter sets first, then the devices that consume them. A node
-/// without a device has one empty slice: the driver is up.
-pub fn slices(inventory: &Inventory) -> Vec<Slice> {
-    let devices: Vec<Device> =
-        inventory.devices().map(|device| published(&device, inventory)).collect();
+/// The devices, as they are and as others see them.
+pub(super) fn devices(
+    inventory: &Inventory,
+    offer: Offer,
+) -> impl Iterator<Item = (gpu::Device<'_>, Device)> {
+    let offered =
+        move |device: &gpu::Device<'_>| offer.partitions || matches!(device, gpu::Device::Gpu(_));
+    let published = move |device| (device, published(&device, inventory, offer));
+    inventory.devices().filter(offered).map(published)
+}
+
+/// The counters of the GPUs that have partitions.
+pub(super) fn sets(inventory: &Inventory, offer: Offer) -> Vec<CounterSet> {
     let partitioned = |gpu: &&Gpu| matches!(gpu.mig, Mig::On(_)) || inventory.switches(gpu);
-    let partitioned = inventory.gpus.iter().filter(partitioned);
-    let sets: Vec<CounterSet> = partitioned.map(counter_set).collect();
+    let gpus = inventory.gpus.iter().filter(|_| offer.partitions);
+    // A set without a counter is none, and would make the whole slice invalid.
+    let sets = gpus.filter(partitioned).map(counter_set);
+    sets.filter(|set| !set.counters.is_empty()).collect()
+}
+
+/// Slices of as many as one may have: counter sets first, then the devices that consume them. A node
+/// without a device has one empty slice: the driver is up.
+pub(super) fn split(sets: &[CounterSet], devices: Vec<Device>) -> Vec<Slice> {
     let linked =
         |device: &Device| !device.consumes_counters.is_empty() || !device.taints.is_empty();
     let most = if devices.iter().any(linked) { MAX_LINKED_DEVICES } else { MAX_DEVICES };
     let sets = sets.chunks(MAX_SETS).map(|sets| Slice::SharedCounters(sets.to_vec()));
     let mut slices: Vec<Slice> = sets.collect();
-    slices.extend(devices.chunks(most).map(|devices| Slice::Devices(devices.to_vec())));
+    let mut devices = devices.into_iter().peekable();
+    while devices.peek().is_some() {
+        slices.push(Slice::Devices(devices.by_ref().take(most).collect()));
+    }
     if slices.is_empty() {
         slices.push(Slice::Devices(Vec::new()));
     }
     slices
 }
 
-/// A device as others see it. Attributes have the names of NVIDIA's driver, in our domain.
-fn published(device: &gpu::Device<'_>, inventory: &Inventory) -> Device {
+/// A device as others see it.
+fn published(device: &gpu::Device<'_>, inventory: &Inventory, offer: Offer) -> Device {
     let gpu = device.gpu();
-    let mut attributes = BTreeMap::new();
-    let mut set = |name: &str, value: Option<Attribute>| {
-        if let Some(value) = value {
-            attributes.insert(name.to_owned(), value);
-        }
-    };
-    let version = |(major, minor): (u32, u32)| Version::new(major.into(), minor.into(), 0);
-    set("productName", text(&gpu.product));
-    set("brand", text(&gpu.brand));
-    set("architecture", text(&gpu.architecture));
-    set("cudaComputeCapability", Some(Attribute::Version(version(gpu.compute))));
-    set("driverVersion", normalized(&inventory.driver.version).map(Attribute::Version));
-    set("cudaDriverVersion", Some(Attribute::Version(version(inventory.driver.cuda))));
-    set("resource.kubernetes.io/pciBusID", text(&gpu.pci.to_string()));
-    set("resource.kubernetes.io/pcieRoot", gpu.pcie_root.as_deref().and_then(text));
-    let numa = gpu.numa.map(|node| Attribute::Int(node.into()));
-    set("resource.kubernetes.io/numaNode", numa);
-    if let Fabric::Registered { cluster, clique } = &gpu.fabric {
-        set("nvlinkClique", text(&format!("{cluster}.{clique}")));
-    }
-    let (kind, capacity, consumes_counters) = match device {
-        gpu::Device::Gpu(_) => {
-            set("uuid", text(&gpu.uuid));
-            set("addressingMode", gpu.addressing.and_then(|mode| text(&mode.to_string())));
-            // Whole it has what any partition would.
-            let all = inventory.switches(gpu).then(|| {
-                let CounterSet { name, counters } = counter_set(gpu);
-                Consumption { counter_set: name, counters }
-            });
-            let memory = ("memory", Quantity::bytes(gpu.memory));
-            ("gpu", vec![memory], all.into_iter().collect())
-        }
+    let consumes = match device {
+        // Whole it has what any partition would.
+        gpu::Device::Gpu(_) => (offer.partitions && inventory.switches(gpu)).then(|| {
+            let CounterSet { name, counters } = counter_set(gpu);
+            Consumption { counter_set: name, counters }
+        }),
         gpu::Device::Partition { profile, placement, .. } => {
-            set("profile", text(&profile.name));
-            set("parentUUID", text(&gpu.uuid));
-            let (size, count) = (profile.memory, profile.engines);
-            let capacity = vec![
-                ("memory", Quantity::bytes(size.saturating_mul(1 << 20))),
-                ("multiprocessors", Quantity::of(profile.multiprocessors)),
-                ("copyEngines", Quantity::of(count.copy)),
-                ("decoders", Quantity::of(count.decoders)),
-                ("encoders", Quantity::of(count.encoders)),
-                ("jpegEngines", Quantity::of(count.jpeg)),
-                ("ofaEngines", Quantity::of(count.ofa)),
-            ];
-            ("mig", capacity, vec![consumption(gpu, profile, *placement)])
+            Some(consumption(gpu, profile, *placement))
         }
     };
-    set("type", text(kind));
-    let capacity = capacity
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), Capacity { value, request_policy: None }));
+    let is_shared = describe::is_shared(device, inventory, offer);
     Device {
         name: device.name().to_string(),
-        capacity: capacity.collect(),
-        attributes,
-        consumes_counters,
+        attributes: describe::attributes(device, inventory),
+        capacity: describe::capacity(device, is_shared),
+        consumes_counters: consumes.filter(|of| !of.counters.is_empty()).into_iter().collect(),
         taints: taints(gpu),
-        allow_multiple_allocations: false,
+        allow_multiple_allocations: is_shared,
     }
 }
 
@@ -145,21 +120,11 @@ fn set_name(gpu: &Gpu) -> String {
     format!("{}-counters", gpu::Device::Gpu(gpu).name())
 }
 
-/// A text; what Kubernetes would refuse as too long is left out, not cut: a cut name is another.
-fn text(text: &str) -> Option<Attribute> {
-    (text.len() <= MAX_TEXT).then(|| Attribute::String(text.to_owned()))
-}
-
 /// A GPU whose MIG mode changes at the next reset is not what it will be then: whoever gets it now
 /// may lose it.
 fn taints(gpu: &Gpu) -> Vec<Taint> {
     let mig = matches!(gpu.mig, Mig::On(_));
-    match mig == gpu.mig_pending {
-        true => Vec::new(),
-        false => vec![Taint {
-            key: format!("{DRIVER}/mig-mode-pending"),
-            value: if gpu.mig_pending { "on" } else { "off" }.to_owned(),
-            effect: Effect::NoSchedule,
-        }],
-    }
+    let value = if gpu.mig_pending { "on" } else { "off" };
+    let taint = || Taint::ours("mig-mode-pending", value, Effect::NoSchedule);
+    (mig != gpu.mig_pending).then(taint).into_iter().collect()
 }

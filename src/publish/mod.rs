@@ -3,21 +3,28 @@
 //! the same node has the same slices, byte for byte.
 
 mod build;
+mod describe;
+mod limit;
+mod offer;
 mod version;
+mod view;
 
 use std::{collections::BTreeMap, fmt};
 
 use semver::Version;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::quantity::Quantity;
 
 pub use build::slices;
+pub use limit::{LimitError, check};
+pub use offer::Offer;
 pub use version::normalized;
+pub use view::{Hold, View};
 
 /// One slice of the node's pool: devices, or counters that they consume. Never both: Kubernetes
 /// 1.35 and later refuse that.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Slice {
     /// Counter sets, at most 8.
@@ -27,7 +34,8 @@ pub enum Slice {
 }
 
 /// Amounts that devices share: what one consumes, the others do not have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CounterSet {
     /// Its name, a DNS label, once in the pool.
     pub name: String,
@@ -36,28 +44,30 @@ pub struct CounterSet {
 }
 
 /// A device that a claim can be given.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Device {
     /// Its name, once in the pool.
     pub name: String,
     /// What is to be known of it. A name without a domain is in our driver's.
+    #[serde(default)]
     pub attributes: BTreeMap<String, Attribute>,
     /// How much it has, by name.
+    #[serde(default)]
     pub capacity: BTreeMap<String, Capacity>,
     /// What it takes of counters that it shares.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consumes_counters: Vec<Consumption>,
     /// What keeps it from those who do not tolerate that.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
     /// Several claims may have it at once, each a part of its capacity.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_multiple_allocations: bool,
 }
 
 /// A value of an attribute.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Attribute {
     /// A text of at most 64 bytes.
@@ -71,18 +81,18 @@ pub enum Attribute {
 }
 
 /// An amount that a device has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Capacity {
     /// All of it.
     pub value: Quantity,
     /// How a part of it may be asked for, on a device that several claims may have.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_policy: Option<RequestPolicy>,
 }
 
 /// How a part of a capacity may be asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestPolicy {
     /// What a request gets that does not say.
@@ -93,7 +103,7 @@ pub struct RequestPolicy {
 }
 
 /// Which parts of a capacity there are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Valid {
     /// These, rising.
@@ -103,17 +113,17 @@ pub enum Valid {
         /// The least.
         min: Quantity,
         /// The most; all of the capacity where it is unset.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         max: Option<Quantity>,
         /// From one to the next.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         step: Option<Quantity>,
     },
 }
 
 /// What a device takes of a counter set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Consumption {
     /// The set's name.
     pub counter_set: String,
@@ -121,20 +131,25 @@ pub struct Consumption {
     pub counters: BTreeMap<String, Quantity>,
 }
 
-/// What keeps a device from claims that do not tolerate it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What keeps a device from claims that do not tolerate it. The same taint is the same whenever it was
+/// put there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Taint {
     /// A label's name.
     pub key: String,
     /// A label's value.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// What it does.
     pub effect: Effect,
+    /// Since when it is there, as the API server noted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<String>,
 }
 
 /// What a taint does to those who do not tolerate it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// Nothing: it says something.
     None,
@@ -143,6 +158,44 @@ pub enum Effect {
     /// They are not given the device, and lose it.
     NoExecute,
 }
+
+// === impl Slice ===
+
+impl Slice {
+    /// Its devices.
+    pub fn devices(&self) -> &[Device] {
+        match self {
+            Self::Devices(devices) => devices,
+            Self::SharedCounters(_) => &[],
+        }
+    }
+
+    /// Its counter sets.
+    pub fn counter_sets(&self) -> &[CounterSet] {
+        match self {
+            Self::SharedCounters(sets) => sets,
+            Self::Devices(_) => &[],
+        }
+    }
+}
+
+// === impl Taint ===
+
+impl Taint {
+    /// One of our domain.
+    pub(crate) fn ours(name: &str, value: &str, effect: Effect) -> Self {
+        let key = format!("{}/{name}", crate::claim::DRIVER);
+        Self { key, value: value.to_owned(), effect, time_added: None }
+    }
+}
+
+impl PartialEq for Taint {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.value == other.value && self.effect == other.effect
+    }
+}
+
+impl Eq for Taint {}
 
 // === impl Attribute ===
 

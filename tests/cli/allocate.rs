@@ -54,3 +54,42 @@ fn each_claim_of_a_file_leaves_to_the_next_what_it_does_not_take() {
         "no ResourceClaim \"d\"",
     );
 }
+
+#[test]
+fn shares_are_given_where_they_are_asked_for_and_all_of_a_gpu_otherwise() {
+    let world = World::new();
+    let part = |name: &str| {
+        let capacity = "capacity: {requests: {memory: 30Gi}}";
+        let request = format!("exactly: {{deviceClassName: gpu.divvy.dev, {capacity}}}");
+        asking("v1", name, &request)
+    };
+    world.write("parts.yaml", part("a") + &part("b") + &part("c"));
+    // Without the option a GPU is one claim's.
+    world.divvy(&["allocate", "-f", "parts.yaml"]).failed(
+        1,
+        "NO-DEVICE",
+        "held by claim default/a",
+    );
+    let ended = world.divvy(&["allocate", "--shares", "-f", "parts.yaml"]);
+    ended.failed(1, "NO-DEVICE", "claim default/c: node n cannot give it");
+    assert!(ended.err.contains("1 with too little memory"), "{ended:?}");
+    world.write("parts.yaml", part("a") + &part("b"));
+    let given = world.json(&["allocate", "--shares", "-f", "parts.yaml"]);
+    let result =
+        |at: usize| given["items"][at]["status"]["allocation"]["devices"]["results"][0].clone();
+    for at in 0..2 {
+        assert_eq!(
+            (&result(at)["device"], &result(at)["consumedCapacity"]["memory"]),
+            (&WHOLE.into(), &"30Gi".into())
+        );
+    }
+    assert_ne!(result(0)["shareID"], result(1)["shareID"]);
+    // Nothing but MPS sets a part of a GPU up. All of it needs nothing.
+    let ended = world.divvy(&["prepare", "--shares", "-f", "parts.yaml", "--name", "a"]);
+    ended.failed(4, "CONFIG-UNSUPPORTED", "a GPU is given in shares by mps alone");
+    world.write("all.yaml", asking("v1", "all", "exactly: {deviceClassName: gpu.divvy.dev}"));
+    let prepared = world.divvy(&["prepare", "--shares", "-f", "all.yaml"]);
+    assert!(prepared.ok().contains(WHOLE), "{prepared:?}");
+    let ended = world.divvy(&["allocate", "--shares", "-f", "parts.yaml"]);
+    ended.failed(1, "NO-DEVICE", "1 with too little memory");
+}

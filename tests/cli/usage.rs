@@ -106,13 +106,14 @@ fn listed(help: &str) -> Vec<&str> {
 
 #[test]
 fn each_command_lists_the_options_that_it_uses_and_no_others() {
-    const PLACES: [&str; 9] = [
+    const PLACES: [&str; 10] = [
         "--gpus",
         "--driver-root",
         "--dev-root",
         "--hook",
         "--switch-mig",
         "--adopt-mig",
+        "--shares",
         "--cdi-dir",
         "--run-dir",
         "--state-dir",
@@ -128,7 +129,7 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
             Some("unprepare"),
             [
                 &["--file", "--output"][..],
-                &but(&["--gpus", "--hook", "--switch-mig", "--adopt-mig"]),
+                &but(&["--gpus", "--hook", "--switch-mig", "--adopt-mig", "--shares"]),
             ]
             .concat(),
         ),
@@ -137,7 +138,7 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
             Some("devices"),
             [
                 &["--spec-dir", "--config", "--output"][..],
-                &but(&["--hook", "--switch-mig", "--adopt-mig", "--run-dir"]),
+                &but(&["--hook", "--switch-mig", "--adopt-mig", "--shares", "--run-dir"]),
             ]
             .concat(),
         ),

@@ -81,7 +81,8 @@ fn constraints_hold_for_the_devices_of_the_requests_they_name() {
 #[test]
 fn taints_are_tolerated_by_key_value_and_effect() {
     let mut tainted = device("a", "1");
-    let taint = |effect| Taint { key: "k".to_owned(), value: "v".to_owned(), effect };
+    let taint =
+        |effect| Taint { key: "k".to_owned(), value: "v".to_owned(), effect, time_added: None };
     for (effect, tolerations, fits) in [
         (Effect::None, "", true),
         (Effect::NoSchedule, "", false),

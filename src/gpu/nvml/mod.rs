@@ -18,8 +18,8 @@ mod worker;
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use super::{
-    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, MigPolicy,
-    Partition, PciAddress, Placement, Roots,
+    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, Partition,
+    PciAddress, Placement, Policy, Roots,
 };
 use crate::{
     driver::{Installed, LastDriver},
@@ -38,7 +38,7 @@ pub struct Nvml {
     deadlines: Deadlines,
     sessions: Sessions,
     driver: LastDriver,
-    mig: MigPolicy,
+    policy: Policy,
 }
 
 /// How long is waited for NVML.
@@ -76,13 +76,13 @@ impl Nvml {
             Some("/") => "nvml".to_owned(),
             _ => format!("nvml:{}", root.display()),
         };
-        let (sessions, driver, mig) = Default::default();
-        Ok(Self { address, host, deadlines, sessions, driver, mig })
+        let (sessions, driver, policy) = Default::default();
+        Ok(Self { address, host, deadlines, sessions, driver, policy })
     }
 
     /// The same, with this allowed.
-    pub fn allowing(self, mig: MigPolicy) -> Self {
-        Self { mig, ..self }
+    pub fn allowing(self, policy: Policy) -> Self {
+        Self { policy, ..self }
     }
 
     /// The session of the driver as it is now.
@@ -138,7 +138,7 @@ impl Gpus for Nvml {
             }
         }
         let (node, driver) = (self.host.name(), session.driver.clone());
-        Ok(Inventory { node, driver, gpus, faults, mig_policy: self.mig })
+        Ok(Inventory { node, driver, gpus, faults, policy: self.policy })
     }
 
     fn create_partition(

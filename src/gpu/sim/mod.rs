@@ -21,8 +21,8 @@ use divvy_cdi::{
 
 use super::{
     Addressing, ComputeMode, Driver, Files, Gpu, GpuError, Gpus, Interval, Inventory,
-    MadePartition, Mig, MigPolicy, MountFile, MountKind, NodeFile, NvLink, NvLinkPeer, Partition,
-    PciAddress, Placement,
+    MadePartition, Mig, MountFile, MountKind, NodeFile, NvLink, NvLinkPeer, Partition, PciAddress,
+    Placement, Policy,
 };
 use crate::program::Program;
 use file::NodeConfig;
@@ -35,7 +35,7 @@ pub struct Sim {
     config: NodeConfig,
     store: Store,
     driver_file: PathBuf,
-    mig: MigPolicy,
+    policy: Policy,
 }
 
 /// PCI buses of the GPUs in an HGX board, so that the names look like those of a real node.
@@ -67,13 +67,13 @@ impl Sim {
             config,
             store: Store::beside(&file)?,
             driver_file: file.with_extension("driver"),
-            mig: MigPolicy::default(),
+            policy: Policy::default(),
         })
     }
 
     /// The same, with this allowed.
-    pub fn allowing(self, mig: MigPolicy) -> Self {
-        Self { mig, ..self }
+    pub fn allowing(self, policy: Policy) -> Self {
+        Self { policy, ..self }
     }
 
     fn gpus(&self, state: &State) -> Vec<Gpu> {
@@ -129,8 +129,8 @@ impl Gpus for Sim {
         let driver = Driver { name, version, cuda: (13, 0) };
         let mut gpus = self.gpus(&self.store.read()?);
         gpus.retain(|gpu| only.is_none_or(|only| only.contains(&gpu.pci)));
-        let (node, mig_policy) = (self.config.node.clone(), self.mig);
-        Ok(Inventory { node, driver, gpus, faults: Vec::new(), mig_policy })
+        let (node, policy) = (self.config.node.clone(), self.policy);
+        Ok(Inventory { node, driver, gpus, faults: Vec::new(), policy })
     }
 
     fn create_partition(

@@ -1,18 +1,18 @@
 //! Partitions that somebody else made, and the mode that partitions need.
 
 use super::*;
-use crate::gpu::{Mig, MigPolicy, Model};
+use crate::gpu::{Mig, Model, Policy};
 
 /// A partition of the GPU that is not in MIG mode.
 const OF_WHOLE: &str = "gpu-0000-1b-00-1g10gb-0";
 
 fn allowed(
     results: Vec<Given>,
-    policy: MigPolicy,
+    policy: Policy,
     there: &[(&str, u8)],
     held: &[Held],
 ) -> Result<Plan, PlanError> {
-    let inventory = crate::gpu::Inventory { mig_policy: policy, ..node(there) };
+    let inventory = crate::gpu::Inventory { policy, ..node(there) };
     plan(&claim(), &Allocation { results, config: vec![] }, &inventory, held)
 }
 
@@ -30,7 +30,7 @@ fn a_partition_that_is_there_already_is_given_and_left_as_it_is() {
 
 #[test]
 fn one_that_is_adopted_is_ours_from_then_on() {
-    let policy = MigPolicy { adopt: true, switch: false };
+    let policy = Policy { adopt_mig: true, ..Policy::default() };
     let plan = allowed(vec![given("a", SMALL)], policy, &[("1g.10gb", 2)], &[]).unwrap();
     assert_eq!(plan.devices[0].existing, None);
     let [Step::Partition(made)] = plan.steps.as_slice() else { panic!("{:?}", plan.steps) };
@@ -40,16 +40,16 @@ fn one_that_is_adopted_is_ours_from_then_on() {
 #[test]
 fn mig_mode_is_switched_once_and_only_where_that_is_allowed_and_of_use() {
     let two = || vec![given("a", OF_WHOLE), given("b", "gpu-0000-1b-00-1g10gb-1")];
-    let error = allowed(two(), MigPolicy::default(), &[], &[]).unwrap_err();
+    let error = allowed(two(), Policy::default(), &[], &[]).unwrap_err();
     assert_eq!(error.code(), "NO-DEVICE");
     assert!(error.to_string().contains("--switch-mig"), "{error}");
-    let policy = MigPolicy { switch: true, adopt: false };
+    let policy = Policy { switch_mig: true, ..Policy::default() };
     let plan = allowed(two(), policy, &[], &[]).unwrap();
     let switch = Step::MigMode { gpu: "GPU-0".to_owned() };
     assert_eq!(plan.steps[0], switch);
     assert!(matches!(plan.steps[1..], [Step::Partition(_), Step::Partition(_)]));
     // Before Hopper it takes a reset.
-    let mut inventory = crate::gpu::Inventory { mig_policy: policy, ..node(&[]) };
+    let mut inventory = crate::gpu::Inventory { policy, ..node(&[]) };
     let old = Model::by_key("A100-80GB").unwrap();
     let gpu = &mut inventory.gpus[0];
     (gpu.compute, gpu.profiles) = (old.compute, old.profiles.into());
@@ -80,7 +80,7 @@ fn a_gpu_that_may_be_switched_is_offered_whole_and_in_parts() {
         inventory.devices().filter(|device| device.gpu().uuid == "GPU-0").count()
     };
     assert_eq!(offered(&inventory), 1);
-    inventory.mig_policy.switch = true;
+    inventory.policy.switch_mig = true;
     assert!(offered(&inventory) > 7);
     assert_eq!(inventory.devices().next().unwrap().name().to_string(), WHOLE);
 }

@@ -1,7 +1,7 @@
 //! Partitions that somebody else made, and the switch of MIG mode.
 
 use super::*;
-use crate::gpu::MigPolicy;
+use crate::gpu::Policy;
 
 fn claim_of(name: &str, device: &str) -> Claim {
     let text = format!(
@@ -17,7 +17,7 @@ const PART: &str = "gpu-0000-43-00-1g10gb-2";
 
 impl World {
     fn allowing(&self, switch: bool, adopt: bool) -> Sim {
-        self.sim().allowing(MigPolicy { switch, adopt })
+        self.sim().allowing(Policy { switch_mig: switch, adopt_mig: adopt, shares: false })
     }
 
     /// Somebody else makes the partition that [`PART`] names.

@@ -1,0 +1,145 @@
+//! What is published of a node that claims use.
+
+use std::collections::BTreeMap;
+
+use super::{Device, Inventory, Offer, Slice, Taint, Target};
+use crate::{
+    claim::Sharing,
+    gpu::{Device as GpuDevice, Mig, fixture::node},
+    plan::Held,
+    publish::{Effect, Hold, View, check},
+};
+
+fn hold(inventory: &Inventory, device: &str, local: bool) -> Hold {
+    let name = device.parse().unwrap();
+    let held = Held {
+        claim: "team/train".to_owned(),
+        target: Target::of(&inventory.device(&name).unwrap()),
+        share: None,
+        sharing: Sharing::Exclusive,
+        switched: false,
+    };
+    Hold { held, device: device.to_owned(), local }
+}
+
+fn view(inventory: Inventory, holds: Vec<Hold>) -> View {
+    View { inventory, holds, health: BTreeMap::new() }
+}
+
+fn published(view: &View, before: &[Slice]) -> Vec<Slice> {
+    let slices = view.slices(Offer::default(), before);
+    check("n", &slices).unwrap();
+    slices
+}
+
+/// The names of devices with a taint of this name, and its value.
+fn tainted(slices: &[Slice], name: &str) -> Vec<(String, String)> {
+    let key = format!("gpu.divvy.dev/{name}");
+    let value = |device: &Device| {
+        let taint = device.taints.iter().find(|taint| taint.key == key)?;
+        assert_eq!(taint.effect, Effect::NoSchedule);
+        Some((device.name.clone(), taint.value.clone()))
+    };
+    slices.iter().flat_map(Slice::devices).filter_map(value).collect()
+}
+
+#[test]
+fn what_a_claim_of_this_host_holds_is_tainted_with_all_that_overlaps_it() {
+    let inventory = node(&[("1g.10gb", 2)]);
+    let local = hold(&inventory, "gpu-0000-43-00-1g10gb-2", true);
+    let slices = published(&view(inventory.clone(), vec![local]), &[]);
+    let found = tainted(&slices, "local-claim");
+    assert!(found.iter().all(|(_, claim)| claim == "team.train"), "{found:?}");
+    let names: Vec<&str> = found.iter().map(|(name, _)| &name[15..]).collect();
+    let all =
+        ["1g10gb-2", "1g10gb-me-2", "1g20gb-2", "2g20gb-2", "3g40gb-0", "4g40gb-0", "7g80gb-0"];
+    assert_eq!(names, all);
+    assert!(tainted(&slices, "foreign-partition").is_empty());
+    // A claim of the cluster is known to the scheduler by its counters.
+    let cluster = hold(&inventory, "gpu-0000-43-00-1g10gb-2", false);
+    let slices = published(&view(inventory, vec![cluster]), &[]);
+    assert!(slices.iter().flat_map(Slice::devices).all(|device| device.taints.is_empty()));
+}
+
+#[test]
+fn what_lies_across_a_partition_that_nobody_knows_is_tainted() {
+    let slices = published(&view(node(&[("3g.40gb", 4)]), vec![]), &[]);
+    let found = tainted(&slices, "foreign-partition");
+    assert_eq!(found.len(), 10, "{found:?}");
+    assert!(!found.iter().any(|(name, _)| name.ends_with("3g40gb-4")), "it can be given itself");
+}
+
+#[test]
+fn what_a_claim_has_stays_with_its_counters_when_it_is_gone() {
+    let inventory = node(&[("1g.10gb", 2)]);
+    let holds = vec![
+        hold(&inventory, "gpu-0000-43-00-1g10gb-2", false),
+        hold(&inventory, "gpu-0000-1b-00", false),
+    ];
+    let before = published(&view(inventory.clone(), holds.clone()), &[]);
+    let consumed = |slices: &[Slice]| {
+        let held =
+            slices.iter().flat_map(Slice::devices).find(|device| device.name.ends_with("1g10gb-2"));
+        held.unwrap().consumes_counters.clone()
+    };
+    let mut gone = view(inventory.clone(), holds);
+    gone.inventory.gpus.clear();
+    let mut lost = published(&gone, &before);
+    for _ in 0..2 {
+        let names: Vec<_> =
+            tainted(&lost, "unavailable").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["gpu-0000-1b-00", "gpu-0000-43-00-1g10gb-2"]);
+        assert_eq!(lost.iter().flat_map(Slice::devices).count(), 2);
+        assert_eq!(consumed(&lost), consumed(&before));
+        // The next time they are kept from what is kept.
+        lost = published(&gone, &lost);
+    }
+    // Back, and as before.
+    gone.inventory = inventory;
+    assert_eq!(published(&gone, &lost), before);
+    // With the claims goes the reason to keep them.
+    gone.inventory.gpus.clear();
+    gone.holds.clear();
+    assert_eq!(published(&gone, &lost), [Slice::Devices(Vec::new())]);
+}
+
+#[test]
+fn a_gpu_that_a_claim_switched_to_mig_is_published_as_before() {
+    let mut inventory = node(&[("1g.10gb", 2)]);
+    inventory.policy.switch_mig = true;
+    let mut off = inventory.clone();
+    (off.gpus[1].mig, off.gpus[1].mig_pending) = (Mig::Off, false);
+    let before = published(&view(off, vec![]), &[]);
+    let mut held = hold(&inventory, "gpu-0000-43-00-1g10gb-2", false);
+    held.held.switched = true;
+    let all = before.iter().flat_map(Slice::devices);
+    assert_eq!(all.filter(|device| device.name.starts_with("gpu-0000-43-00")).count(), 26);
+    assert_eq!(published(&view(inventory, vec![held]), &before), before);
+}
+
+#[test]
+fn the_health_of_a_gpu_is_on_all_its_devices() {
+    let mut view = view(node(&[]), vec![]);
+    let taint = Taint::ours("xid", "79", Effect::NoSchedule);
+    view.health.insert("GPU-1".to_owned(), vec![taint]);
+    let found = tainted(&published(&view, &[]), "xid");
+    let parts =
+        view.inventory.devices().filter(|device| matches!(device, GpuDevice::Partition { .. }));
+    assert_eq!(found.len(), parts.count());
+}
+
+#[test]
+fn where_taints_are_not_stored_what_they_would_keep_is_left_out() {
+    let inventory = node(&[("1g.10gb", 2)]);
+    let names = |holds: Vec<Hold>, offer| -> Vec<String> {
+        let slices = view(inventory.clone(), holds).slices(offer, &[]);
+        let devices = slices.iter().flat_map(Slice::devices);
+        assert!(devices.clone().all(|device| device.taints.is_empty()));
+        devices.map(|device| device.name.clone()).collect()
+    };
+    let plain = Offer { taints: false, ..Offer::default() };
+    let local = hold(&inventory, "gpu-0000-1b-00", true);
+    assert!(!names(vec![local], plain).contains(&"gpu-0000-1b-00".to_owned()));
+    let none = Offer { partitions: false, ..plain };
+    assert_eq!(names(vec![], none), ["gpu-0000-1b-00"], "and no counter set");
+}

@@ -1,0 +1,156 @@
+//! A view is a node at one moment with what claims hold of it: what is published of it while it is in
+//! use. A device that a claim has is never withdrawn and its counters never change: a scheduler adds
+//! up what is taken from the slices of the day (Kubernetes issue 140802). It is tainted instead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Device, Effect, Offer, Slice, Taint, build};
+use crate::{
+    gpu::{self, Gpu, Inventory, Mig},
+    journal::Entry,
+    plan::{Held, Target},
+};
+use divvy_hook::record::Origin;
+
+/// A node and what is known of it.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// What is there.
+    pub inventory: Inventory,
+    /// What claims hold of it.
+    pub holds: Vec<Hold>,
+    /// What is to be known of the health of GPUs, by UUID: on all of a GPU's devices.
+    pub health: BTreeMap<String, Vec<Taint>>,
+}
+
+/// What a claim holds, and how it came to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// What it holds.
+    pub held: Held,
+    /// The device's name in the pool.
+    pub device: String,
+    /// It was prepared by hand: no scheduler knows of it.
+    pub local: bool,
+}
+
+/// On what a claim that was prepared by hand holds, in part or whole. The value is the claim's name,
+/// where a taint can say it.
+const LOCAL: &str = "local-claim";
+/// On what lies across a partition that nobody knows of.
+const FOREIGN: &str = "foreign-partition";
+/// On a claim's device that is no longer there.
+const UNAVAILABLE: &str = "unavailable";
+
+// === impl View ===
+
+impl View {
+    /// The slices of the node's pool. `before` are those that were published last: what a claim has
+    /// and the node has no more is kept from there.
+    pub fn slices(&self, offer: Offer, before: &[Slice]) -> Vec<Slice> {
+        let inventory = self.unswitched();
+        let mut sets = build::sets(&inventory, offer);
+        let mut devices: Vec<Device> = build::devices(&inventory, offer)
+            .map(|(device, published)| self.tainted(&device, published))
+            .collect();
+        let there: BTreeSet<String> = devices.iter().map(|device| device.name.clone()).collect();
+        for mut lost in self.lost(&there, before) {
+            let known = |name: &str| sets.iter().any(|set| set.name == name);
+            let consumed = lost.consumes_counters.iter().map(|of| of.counter_set.as_str());
+            let missing: Vec<&str> = consumed.filter(|name| !known(name)).collect();
+            let kept = before
+                .iter()
+                .flat_map(Slice::counter_sets)
+                .filter(|set| missing.contains(&set.name.as_str()));
+            sets.extend(kept.cloned().collect::<Vec<_>>());
+            let taint = Taint::ours(UNAVAILABLE, "", Effect::NoSchedule);
+            lost.taints.retain(|other| other.key != taint.key);
+            lost.taints.push(taint);
+            devices.push(lost);
+        }
+        if !offer.taints {
+            devices.retain(|device| device.taints.is_empty() || self.is_held(&device.name));
+            devices.iter_mut().for_each(|device| device.taints.clear());
+        }
+        build::split(&sets, devices)
+    }
+
+    /// The inventory with those GPUs as not in MIG mode that a claim switched: they are given whole
+    /// again when the last such claim ends, and until then the counters say that they are not.
+    fn unswitched(&self) -> Inventory {
+        let switched = |gpu: &Gpu| {
+            let by = |hold: &Hold| hold.held.switched && hold.held.target.gpu() == gpu.uuid;
+            self.holds.iter().any(by)
+        };
+        let mut inventory = self.inventory.clone();
+        for gpu in &mut inventory.gpus {
+            if matches!(gpu.mig, Mig::On(_)) && switched(gpu) {
+                (gpu.mig, gpu.mig_pending) = (Mig::Off, false);
+            }
+        }
+        inventory
+    }
+
+    /// A device with what keeps it from claims beside what it is.
+    fn tainted(&self, device: &gpu::Device<'_>, mut published: Device) -> Device {
+        let target = Target::of(device);
+        let mut overlapping = self.holds.iter().filter(|hold| hold.held.target.overlaps(&target));
+        let is_free = overlapping.clone().next().is_none();
+        if let Some(hold) = overlapping.find(|hold| hold.local) {
+            let value = label(&hold.held.claim);
+            published.taints.push(Taint::ours(LOCAL, &value, Effect::NoSchedule));
+        } else if is_free && self.is_blocked(device) {
+            published.taints.push(Taint::ours(FOREIGN, "", Effect::NoSchedule));
+        }
+        let health = self.health.get(&device.gpu().uuid);
+        published.taints.extend(health.into_iter().flatten().cloned());
+        published
+    }
+
+    /// True where a partition lies that is not the device, and is no claim's.
+    fn is_blocked(&self, device: &gpu::Device<'_>) -> bool {
+        let gpu::Device::Partition { gpu, profile, placement } = device else { return false };
+        // Of the inventory itself: here a switched GPU has its partitions.
+        let gpu = self.inventory.gpu(&gpu.uuid).unwrap_or(gpu);
+        gpu.partition(&profile.name, *placement).is_none()
+            && gpu.in_the_way(profile, *placement).is_some()
+    }
+
+    /// What claims of the cluster have, and the node has no more, as it was published last.
+    fn lost(&self, there: &BTreeSet<String>, before: &[Slice]) -> Vec<Device> {
+        let held: BTreeSet<&str> = self.of_cluster().map(|hold| hold.device.as_str()).collect();
+        let lost =
+            |device: &&Device| held.contains(device.name.as_str()) && !there.contains(&device.name);
+        before.iter().flat_map(Slice::devices).filter(lost).cloned().collect()
+    }
+
+    fn is_held(&self, device: &str) -> bool {
+        self.of_cluster().any(|hold| hold.device == device)
+    }
+
+    fn of_cluster(&self) -> impl Iterator<Item = &Hold> {
+        self.holds.iter().filter(|hold| !hold.local)
+    }
+}
+
+/// A claim's `namespace/name` as a label's value; empty where it is none.
+fn label(claim: &str) -> String {
+    let value = claim.replacen('/', ".", 1);
+    if super::limit::is_label_value(&value) { value } else { String::new() }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// What the claim of a journal's entry holds.
+    pub fn of(entry: &Entry) -> impl Iterator<Item = Self> + '_ {
+        let local = entry.origin == Origin::Local;
+        let devices = entry.devices.iter().filter(|device| !device.admin);
+        let name = move |(held, device): (Held, &crate::plan::Planned)| Self {
+            held,
+            device: device.device.clone(),
+            local,
+        };
+        entry.held().zip(devices).map(name)
+    }
+}
