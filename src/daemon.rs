@@ -1,15 +1,17 @@
 //! The daemon keeps a node in step with its journal: records and CDI specs of prepared claims come
 //! back after a reboot, which empties `/run`, and what a crash left half done is ended.
 
-use std::{collections::BTreeSet, ffi::OsString, os::fd::AsFd, process::ExitCode};
+use std::{
+    collections::BTreeSet, ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc,
+    time::Duration,
+};
 
 use clap::{CommandFactory, Parser};
-use nix::{
-    poll::{PollFd, PollFlags, PollTimeout},
-    sys::{
-        signal::{SigSet, Signal},
-        signalfd::{SfdFlags, SignalFd},
-    },
+use tokio::{
+    runtime,
+    signal::unix::{Signal, SignalKind, signal},
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
 };
 
 use crate::{
@@ -18,6 +20,8 @@ use crate::{
         exit::{Exit, Failure},
         tell,
     },
+    api::Api,
+    plugin::{Kubelet, Machine, Nobody, Plugin},
     prepare::{Node, Reconciled},
 };
 
@@ -25,36 +29,56 @@ use crate::{
 ///
 /// At start, every INTERVAL and on SIGHUP, every prepared claim is verified: its partitions, time
 /// slices, MPS daemons, CDI spec and record are brought back where they are missing. SIGTERM ends it.
+///
+/// With --node-name it is the node's DRA driver as well: it registers with the kubelet as gpu.divvy.dev, and
+/// prepares and ends the claims of the node's pods.
 #[derive(Debug, Parser)]
 #[command(name = "divvy-node", version, max_term_width = 100)]
 struct Cli {
     /// Do it once, say what was done, and end
-    #[arg(long)]
+    #[arg(long, conflicts_with = "node_name")]
     once: bool,
     /// Seconds between two rounds
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
     #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
     places: PlacesArgs,
 }
 
-/// How often it is done.
-#[derive(Clone, Copy)]
-enum Rounds {
-    Once,
-    /// Seconds.
-    Every(u16),
+/// The cluster that the node is in.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Kubernetes")]
+struct ClusterArgs {
+    /// The node's name in its cluster, and so that of its pool of devices; without it, there is no cluster
+    #[arg(long, value_name = "NODE", value_parser = node_name)]
+    node_name: Option<String>,
+    /// How to reach the API server [default: the service account of the pod that this is in]
+    #[arg(long, value_name = "FILE", requires = "node_name")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubelet's directory, by the same path as the kubelet has it
+    #[arg(long, value_name = "DIR", requires = "node_name", default_value = "/var/lib/kubelet")]
+    kubelet_dir: PathBuf,
+    /// The UID of the pod that this is in: its sockets are its own, and the next pod of a rolling update
+    /// serves beside it
+    #[arg(long, value_name = "UID", requires = "node_name", value_parser = pod_uid)]
+    pod_uid: Option<String>,
 }
 
 /// The failures of a round, as they were told.
 type Told = BTreeSet<String>;
 
-/// Why the daemon goes on.
-enum Woken {
-    Round,
-    End,
+/// What wakes or ends the daemon. A round is never interrupted half way.
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
 }
+
+/// How long whatever still runs may take at the end. What is cut off is ended by whoever comes next.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
@@ -62,8 +86,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
     };
-    let rounds = if cli.once { Rounds::Once } else { Rounds::Every(cli.interval) };
-    match serve(&Places::new(cli.places, user), rounds) {
+    match serve(cli, user) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             tell(&failure.to_string());
@@ -72,24 +95,69 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     }
 }
 
-fn serve(places: &Places<'_>, rounds: Rounds) -> Result<Exit, Failure> {
-    let signals = signals()?;
+fn serve(cli: Cli, user: &User) -> Result<Exit, Failure> {
+    let places = Places::new(cli.places, user).of_node(cli.cluster.node_name.clone());
     let (gpus, kept) = (places.gpus()?, places.kept()?);
+    let journal = kept.journal.path().display().to_string();
     // A boot ends with the daemon, so it is asked once.
-    let boot = crate::admin::boot()?;
-    let node = kept.node(gpus.as_ref(), &boot);
-    let Rounds::Every(seconds) = rounds else {
-        return Ok(round(&node, true, &mut Told::new()));
+    let machine = Machine::new(gpus, kept, crate::admin::boot()?);
+    if cli.once {
+        return Ok(round(&machine.node(), true, &mut Told::new()));
+    }
+    let mut builder = runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new("FAILED", format!("threads: {error}")))?;
+    let kept = runtime.block_on(keep(Arc::new(machine), &journal, cli.cluster, cli.interval));
+    runtime.shutdown_timeout(GRACE);
+    kept.map(|()| Exit::Ok)
+}
+
+/// Round after round, and between them what the kubelet asks for.
+async fn keep(
+    machine: Arc<Machine>,
+    journal: &str,
+    cluster: ClusterArgs,
+    seconds: u16,
+) -> Result<(), Failure> {
+    let mut signals = Signals::take()
+        .map_err(|error| Failure::new("FAILED", format!("taking signals: {error}")))?;
+    let mut plugin = match cluster.node_name {
+        Some(_) => Some(join(Arc::clone(&machine), cluster).await?),
+        None => None,
     };
+    tell(&format!("keeping {} in step with {journal}\n", machine.gpus().address()));
     let mut told = Told::new();
-    let journal = kept.journal.path().display();
-    tell(&format!("keeping {} in step with {journal}\n", gpus.address()));
-    loop {
-        round(&node, false, &mut told);
-        if let Woken::End = wait(&signals, seconds)? {
-            return Ok(Exit::Ok);
+    let mut rounds = interval(Duration::from_secs(seconds.into()));
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while signals.wait(rounds.tick()).await {
+        let machine = Arc::clone(&machine);
+        let earlier = std::mem::take(&mut told);
+        let round = spawn_blocking(move || {
+            let mut told = earlier;
+            round(&machine.node(), false, &mut told);
+            told
+        });
+        told = round.await.map_err(|panic| Failure::new("FAILED", format!("a round: {panic}")))?;
+        if let Some(plugin) = &mut plugin {
+            plugin.look().await;
         }
     }
+    if let Some(plugin) = plugin {
+        plugin.end().await;
+    }
+    Ok(())
+}
+
+/// Makes the node one of its cluster's.
+async fn join(machine: Arc<Machine>, cluster: ClusterArgs) -> Result<Plugin, Failure> {
+    let api = Api::new(cluster.kubeconfig.as_deref()).await;
+    let api = api.map_err(|e| Failure::of(e.code(), &e))?;
+    // The kubelet is told where our socket is.
+    let dir = std::path::absolute(&cluster.kubelet_dir)
+        .map_err(|error| Failure::new("FAILED", format!("--kubelet-dir: {error}")))?;
+    let kubelet = Kubelet { dir, pod: cluster.pod_uid };
+    let plugin = Plugin::start(kubelet, machine, api, Arc::new(Nobody)).await;
+    plugin.map_err(|e| Failure::of(e.code(), &e))
 }
 
 /// One round; says what it changed, which failures are new since the last one, and with `all` also
@@ -144,32 +212,42 @@ fn round(node: &Node<'_>, all: bool, told: &mut Told) -> Exit {
     if told.is_empty() { Exit::Ok } else { Exit::Failed }
 }
 
-/// The signals that wake or end the daemon, as a file to wait on: no handler, so nothing is ever
-/// interrupted half way.
-fn signals() -> Result<SignalFd, Failure> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        set.add(signal);
+/// A name that the API server would take for a node.
+fn node_name(text: &str) -> Result<String, String> {
+    match crate::claim::wrong_with(text) {
+        None => Ok(text.to_owned()),
+        Some(why) => Err(format!("it {why}")),
     }
-    let taken = set
-        .thread_block()
-        .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK));
-    taken.map_err(|errno| Failure::new("FAILED", format!("taking signals: {errno}")))
 }
 
-fn wait(signals: &SignalFd, seconds: u16) -> Result<Woken, Failure> {
-    let timeout = PollTimeout::try_from(u32::from(seconds) * 1000).unwrap_or(PollTimeout::MAX);
-    let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-    let failed = |errno| Failure::new("FAILED", format!("waiting for signals: {errno}"));
-    match nix::poll::poll(&mut fds, timeout) {
-        Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-        Err(errno) => return Err(failed(errno)),
+/// A UID becomes a part of file names.
+fn pod_uid(text: &str) -> Result<String, String> {
+    match crate::claim::is_uid(text) {
+        true => Ok(text.to_owned()),
+        false => Err("it is no UID: at most 64 letters, digits and -".to_owned()),
     }
-    let mut woken = Woken::Round;
-    while let Some(signal) = signals.read_signal().map_err(failed)? {
-        if i32::try_from(signal.ssi_signo) != Ok(Signal::SIGHUP as i32) {
-            woken = Woken::End;
+}
+
+// === impl Signals ===
+
+impl Signals {
+    fn take() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the next round, or for whoever wants one now; false when it is to end.
+    async fn wait(&mut self, next: impl Future<Output = tokio::time::Instant>) -> bool {
+        tokio::select! {
+            // Whoever ends it need not wait for a round.
+            biased;
+            _signal = self.terminate.recv() => false,
+            _signal = self.interrupt.recv() => false,
+            _signal = self.hangup.recv() => true,
+            _time = next => true,
         }
     }
-    Ok(woken)
 }

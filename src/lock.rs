@@ -150,14 +150,19 @@ fn is_at(path: &Path, file: &File) -> io::Result<bool> {
 }
 
 fn tell_who_waits(path: &Path, file: &File) {
-    let by = holder(file).map(|by| format!(", held by {by}")).unwrap_or_default();
+    let by = match holder(file) {
+        // Claims of one call on one GPU take turns: nothing that anybody could do something about.
+        Some((pid, _)) if pid == std::process::id() => return,
+        Some((pid, name)) => format!(", held by process {pid} ({name})"),
+        None => String::new(),
+    };
     let line = format!("waiting for {}{by}\n", path.display());
     let _nobody_listens = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// The process that holds the lock, as far as it can be seen from here:
+/// The process that holds the lock and its name, as far as it can be seen from here:
 /// `1: FLOCK  ADVISORY  WRITE 707 fd:01:5243 0 EOF` in `/proc/locks`.
-fn holder(file: &File) -> Option<String> {
+fn holder(file: &File) -> Option<(u32, String)> {
     let inode = file.metadata().ok()?.ino().to_string();
     let read = |path: &str| divvy_cdi::file::read(path.as_ref(), 1 << 20, &Trust::Any).ok();
     let locks = String::from_utf8(read("/proc/locks")?).ok()?;
@@ -170,5 +175,5 @@ fn holder(file: &File) -> Option<String> {
         }
     })?;
     let name = read(&format!("/proc/{pid}/comm"))?;
-    Some(format!("process {pid} ({})", String::from_utf8_lossy(&name).trim_end().escape_default()))
+    Some((pid, String::from_utf8_lossy(&name).trim_end().escape_default().to_string()))
 }

@@ -25,9 +25,8 @@ use divvy_cdi::problem::quoted;
 
 use crate::claim::wrong_with;
 use exit::{Exit, Failure, Plain};
-use places::Kept;
 pub use places::User;
-pub(crate) use places::{Places, PlacesArgs, boot};
+pub(crate) use places::{Kept, Places, PlacesArgs, boot};
 pub(crate) use prepare::failure;
 
 /// Gives containers the devices they were allocated.

@@ -79,9 +79,12 @@ pub struct User {
 pub(crate) struct Places<'a> {
     args: PlacesArgs,
     user: &'a User,
+    /// The node's name in the cluster, where it is in one.
+    node: Option<String>,
 }
 
 /// What is kept of claims: a node without its GPUs.
+#[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) journal: Journal,
     run: RunDir,
@@ -111,7 +114,12 @@ impl User {
 
 impl Places<'_> {
     pub(crate) fn new(args: PlacesArgs, user: &User) -> Places<'_> {
-        Places { args, user }
+        Places { args, user, node: None }
+    }
+
+    /// The same, of a node that a cluster has under this name.
+    pub(crate) fn of_node(self, node: Option<String>) -> Self {
+        Self { node, ..self }
     }
 
     /// All that is kept, or everything that is missing to find it.
@@ -167,7 +175,7 @@ impl Places<'_> {
     /// The GPUs that were named.
     pub(crate) fn gpus(&self) -> Result<Box<dyn Gpus>, Failure> {
         match &self.args.gpus {
-            Some(address) => gpu::open(address, &self.roots(), self.policy())
+            Some(address) => gpu::open(address, &self.roots(), self.policy(), self.node.as_deref())
                 .map_err(|e| Failure::of(e.code(), &e)),
             None => Err(Failure::new(
                 "NO-GPUS",
@@ -182,7 +190,7 @@ impl Places<'_> {
 impl Kept {
     /// The GPUs that a claim was prepared on.
     pub(crate) fn gpus(&self, address: &str) -> Box<dyn Gpus> {
-        gpu::open(address, &self.roots, Policy::default())
+        gpu::open(address, &self.roots, Policy::default(), None)
             .unwrap_or_else(|error| Box::new(Missing::new(address, error)))
     }
 

@@ -3,7 +3,7 @@
 use divvy_cdi::{
     doc::{Entry, Node, Value, position},
     near,
-    problem::{Problem, Severity},
+    problem::{Position, Problem, Severity},
 };
 
 use super::{ClaimError, Manifest};
@@ -15,6 +15,8 @@ pub(super) struct Field<'a> {
     manifest: Manifest<'a>,
     node: &'a Node<'a>,
     path: String,
+    /// Whether a field that is not known is an error.
+    strict: bool,
 }
 
 /// How much of a wrong value an error shows, in characters.
@@ -23,16 +25,23 @@ const MAX_SHOWN: usize = 40;
 // === impl Field ===
 
 impl<'a> Field<'a> {
-    /// The top of a document.
+    /// The top of a document. What a person wrote is strict; the API server may be newer than we are.
     pub(super) fn top(manifest: Manifest<'a>, node: &'a Node<'a>) -> Self {
-        Self { manifest, node, path: String::new() }
+        Self { manifest, node, path: String::new(), strict: manifest.bytes.is_some() }
+    }
+
+    /// The same, where fields that are not known are errors from here on.
+    pub(super) fn strictly(self) -> Self {
+        Self { strict: true, ..self }
     }
 
     /// `file:line:column: spec.devices.requests[0]`
     pub(super) fn place(&self) -> String {
-        let at = position(self.manifest.bytes, self.node.at);
         let file = self.manifest.file.display();
-        format!("{file}:{}:{}: {}", at.line, at.column, self.path)
+        match self.manifest.position(self.node.at) {
+            Some(at) => format!("{file}:{}:{}: {}", at.line, at.column, self.path),
+            None => format!("{file}: {}", self.path),
+        }
     }
 
     /// The value under `key`; unset and `null` are the same, as in Kubernetes.
@@ -147,12 +156,13 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Refuses any key but these, as the API server does where validation is strict.
+    /// Refuses any key but these where it is strict, as the API server does then.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), ClaimError> {
         let Value::Map(entries) = &self.node.value else {
             return Err(self.mismatch("an object"));
         };
-        match entries.iter().find(|entry| !known.contains(&entry.key.as_ref())) {
+        let is_unknown = |entry: &&Entry<'_>| !known.contains(&entry.key.as_ref());
+        match entries.iter().find(is_unknown).filter(|_| self.strict) {
             None => Ok(()),
             Some(entry) => {
                 let meant = match near::nearest(&entry.key, known.iter().copied()) {
@@ -203,7 +213,7 @@ impl<'a> Field<'a> {
     pub(super) fn problem(&self, code: &'static str, message: String) -> ClaimError {
         ClaimError::Invalid(Box::new(Problem {
             file: self.manifest.file.to_owned(),
-            at: Some(position(self.manifest.bytes, self.node.at)),
+            at: self.manifest.position(self.node.at),
             device: None,
             field: (!self.path.is_empty()).then(|| self.path.clone()),
             severity: Severity::Error,
@@ -219,11 +229,20 @@ impl<'a> Field<'a> {
 
     fn child(&self, node: &'a Node<'a>, step: &str) -> Self {
         let dot = if self.path.is_empty() || step.starts_with('[') { "" } else { "." };
-        Self { manifest: self.manifest, node, path: format!("{}{dot}{step}", self.path) }
+        let path = format!("{}{dot}{step}", self.path);
+        Self { manifest: self.manifest, node, path, strict: self.strict }
     }
 
     fn at(self, at: u32) -> Mark<'a> {
         Mark { field: self, at }
+    }
+}
+
+// === impl Manifest ===
+
+impl Manifest<'_> {
+    fn position(self, at: u32) -> Option<Position> {
+        self.bytes.map(|bytes| position(bytes, at))
     }
 }
 
@@ -237,7 +256,7 @@ impl Mark<'_> {
     fn wrong(&self, message: String) -> ClaimError {
         match self.field.wrong(message) {
             ClaimError::Invalid(mut problem) => {
-                problem.at = Some(position(self.field.manifest.bytes, self.at));
+                problem.at = self.field.manifest.position(self.at);
                 ClaimError::Invalid(problem)
             }
             other => other,

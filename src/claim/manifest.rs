@@ -61,7 +61,7 @@ impl Manifests {
         let documents = doc::read_all(bytes)
             .map_err(|source| ClaimError::Document { file: shown(), source })?;
         let documents: Vec<_> = documents.into_iter().flat_map(flat).collect();
-        let manifest = Manifest { file, bytes };
+        let manifest = Manifest { file, bytes: Some(bytes) };
         let mut found = Self::default();
         let mut others = BTreeSet::new();
         let mut problems = Vec::new();
@@ -163,8 +163,45 @@ fn flat(mut document: Node<'_>) -> Vec<Node<'_>> {
     items.into_iter().map(|object| served::upgrade(object, &mut Vec::new())).collect()
 }
 
-fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
-    object.only(schema::CLAIM)?;
+// === impl Claim ===
+
+impl Claim {
+    /// The claim that the API server has, as far as a node has use for it: who it is, what it was given, and who
+    /// may use it. What a newer Kubernetes adds is passed over; our own configuration stays strict.
+    ///
+    /// # Errors
+    /// On the first thing that is wrong; `title` names the claim in them.
+    pub fn of_api(title: &str, bytes: &[u8]) -> Result<Self, ClaimError> {
+        let file = format!("claim {title}");
+        let object = doc::read(bytes)
+            .map_err(|source| ClaimError::Document { file: file.clone(), source })?;
+        let manifest = Manifest { file: file.as_ref(), bytes: None };
+        let mut claim = identity(&Field::top(manifest, &object))?;
+        if let Some(status) = Field::top(manifest, &object).get("status")? {
+            claim.read_status(&status, None)?;
+        }
+        Ok(claim)
+    }
+
+    /// Reads what it was given, by requests that it has where those are known, and who may use it.
+    fn read_status(
+        &mut self,
+        status: &Field<'_>,
+        requests: Option<&[Request]>,
+    ) -> Result<(), ClaimError> {
+        status.only(schema::STATUS)?;
+        self.allocation = match status.get("allocation")? {
+            Some(field) => Some(allocation(&field, requests)?),
+            None => None,
+        };
+        let consumers = status.list("reservedFor", MAX_CONSUMERS)?;
+        self.consumers = consumers.iter().map(consumer).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+}
+
+/// A claim of which only its names are known.
+fn identity(object: &Field<'_>) -> Result<Claim, ClaimError> {
     let metadata = object.need("metadata")?;
     let name = named(&metadata, "name")?;
     let namespace = match metadata.get("namespace")? {
@@ -175,7 +212,7 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
         Some(field) => uid(&field)?,
         None => local_uid(&namespace, &name),
     };
-    let mut claim = Claim {
+    Ok(Claim {
         uid,
         namespace,
         name,
@@ -184,7 +221,12 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
         config: Vec::new(),
         allocation: None,
         consumers: Vec::new(),
-    };
+    })
+}
+
+fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
+    object.only(schema::CLAIM)?;
+    let mut claim = identity(object)?;
     let spec = object.need("spec")?;
     spec.only(schema::CLAIM_SPEC)?;
     let devices = spec.get("devices")?;
@@ -196,18 +238,13 @@ fn claim(object: &Field<'_>) -> Result<Claim, ClaimError> {
         claim.constraints = constraints.collect::<Result<_, _>>()?;
     }
     if let Some(status) = object.get("status")? {
-        status.only(schema::STATUS)?;
-        claim.allocation = match status.get("allocation")? {
-            Some(field) => Some(allocation(&field, &claim.requests)?),
-            None => None,
-        };
-        let consumers = status.list("reservedFor", MAX_CONSUMERS)?;
-        claim.consumers = consumers.iter().map(consumer).collect::<Result<_, _>>()?;
+        let requests = claim.requests.clone();
+        claim.read_status(&status, Some(&requests))?;
     }
     if let Some(devices) = &devices {
         let entries = devices.list("config", MAX_ITEMS)?;
         let given = claim.allocation.as_ref().map(|allocation| allocation.results.as_slice());
-        claim.config = config(&entries, schema::CLAIM_CONFIG, &claim.requests, given)?;
+        claim.config = config(&entries, schema::CLAIM_CONFIG, Some(&claim.requests), given)?;
     }
     Ok(claim)
 }
@@ -230,16 +267,16 @@ fn class(object: &Field<'_>) -> Result<Class, ClaimError> {
     };
     spec.only(schema::CLASS_SPEC)?;
     let configs = spec.list("config", MAX_ITEMS)?;
-    let config = config(&configs, schema::CLASS_CONFIG, &[], None)?;
+    let config = config(&configs, schema::CLASS_CONFIG, Some(&[]), None)?;
     Ok(Class { name, selectors: ask::selectors(&spec)?, config })
 }
 
-/// Configuration entries, each naming requests that the claim has. `given` is what the claim was
+/// Configuration entries, each naming requests that the claim has, where they are known. `given` is what the claim was
 /// given of ours; while it was given nothing yet, all that it may be given here is ours.
 fn config(
     entries: &[Field<'_>],
     known: &[&str],
-    requests: &[Request],
+    requests: Option<&[Request]>,
     given: Option<&[Given]>,
 ) -> Result<Vec<ConfigEntry>, ClaimError> {
     let is_ours = |names: &[String]| {
@@ -249,7 +286,8 @@ fn config(
     let read = |entry: &Field<'_>| {
         let ours = Configured::read(entry, known, is_ours)?;
         let names = entry.texts("requests", MAX_ITEMS)?;
-        match names.iter().find(|name| !has(requests, name)) {
+        let lacks = |name: &&String| requests.is_some_and(|requests| !has(requests, name));
+        match names.iter().find(lacks) {
             Some(name) => Err(entry.wrong(format!("requests: the claim has no request {name:?}"))),
             None => Ok(ConfigEntry { requests: names, ours }),
         }
@@ -257,7 +295,7 @@ fn config(
     entries.iter().map(read).collect()
 }
 
-fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, ClaimError> {
+fn allocation(field: &Field<'_>, requests: Option<&[Request]>) -> Result<Allocation, ClaimError> {
     field.only(schema::ALLOCATION)?;
     let Some(devices) = field.get("devices")? else {
         return Ok(Allocation { results: Vec::new(), config: Vec::new() });
@@ -271,7 +309,7 @@ fn allocation(field: &Field<'_>, requests: &[Request]) -> Result<Allocation, Cla
         if driver != DRIVER {
             continue;
         }
-        if !has(requests, &request) {
+        if requests.is_some_and(|requests| !has(requests, &request)) {
             return Err(result.wrong(format!("the claim has no request {request:?}")));
         }
         let (admin, share) = (result.flag("adminAccess")?, Share::read(&result)?);

@@ -175,11 +175,12 @@ pub struct Given {
     pub share: Option<Share>,
 }
 
-/// The file that errors name.
+/// What errors name.
 #[derive(Debug, Clone, Copy)]
 struct Manifest<'a> {
     file: &'a Path,
-    bytes: &'a [u8],
+    /// A person's text, in which errors have a line; none of what the API server sent.
+    bytes: Option<&'a [u8]>,
 }
 
 /// Why a claim cannot be read from a file.

@@ -176,17 +176,23 @@ pub struct Roots {
     pub dev: Option<PathBuf>,
 }
 
-/// The backend that `--gpus` names: `nvml`, `nvml:HOST`, `sim:FILE`. The roots are of the first two.
-pub fn open(address: &str, roots: &Roots, policy: Policy) -> Result<Box<dyn Gpus>, GpuError> {
+/// The backend that `--gpus` names: `nvml`, `nvml:HOST`, `sim:FILE`. The roots are of the first two; `node` is the
+/// node's name where the machine's own is not.
+pub fn open(
+    address: &str,
+    roots: &Roots,
+    policy: Policy,
+    node: Option<&str>,
+) -> Result<Box<dyn Gpus>, GpuError> {
     let nvml = |host: &str| -> Result<Box<dyn Gpus>, GpuError> {
-        let deadlines = nvml::Deadlines::default();
-        Ok(Box::new(nvml::Nvml::open(host.as_ref(), roots, deadlines)?.allowing(policy)))
+        let nvml = nvml::Nvml::open(host.as_ref(), roots, nvml::Deadlines::default())?;
+        Ok(Box::new(nvml.allowing(policy).named(node)))
     };
     match address.split_once(':') {
         None if address == "nvml" => nvml("/"),
         Some(("nvml", host)) if host.starts_with('/') => nvml(host),
         Some(("sim", file)) if !file.is_empty() => {
-            Ok(Box::new(sim::Sim::open(file.as_ref())?.allowing(policy)))
+            Ok(Box::new(sim::Sim::open(file.as_ref())?.allowing(policy).named(node)))
         }
         _ => Err(GpuError::Backend { given: address.to_owned() }),
     }

@@ -9,7 +9,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::support::{SMALL, WHOLE, World, claim, time_slicing};
+use crate::support::{Ended, SMALL, WHOLE, World, claim, time_slicing};
 
 fn prepared() -> World {
     let world = World::new();
@@ -143,4 +143,42 @@ fn a_failure_is_told_once_for_as_long_as_it_is_the_same() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
     assert_eq!(said.matches("error[JOURNAL-NEWER]").count(), 1, "{said}");
+}
+
+#[test]
+fn with_a_node_name_it_serves_the_kubelet_until_it_ends() {
+    let world = prepared();
+    // Nobody is there yet, which keeps it from nothing but claims.
+    world.write(
+        "kubeconfig",
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, \
+         user: u}}]\nusers: [{name: u, user: {}}]\nclusters: [{name: c, cluster: {server: \
+         'http://127.0.0.1:1'}}]\n",
+    );
+    let cluster =
+        ["--node-name", "worker-1", "--kubeconfig", "kubeconfig", "--kubelet-dir", "kubelet"];
+    reboot(&world);
+    let mut child = world.spawn(&mut world.node(&cluster));
+    let sockets = ["plugins_registry/gpu.divvy.dev-reg.sock", "plugins/gpu.divvy.dev/dra.sock"];
+    let sockets = sockets.map(|socket| world.path("kubelet").join(socket));
+    soon("its sockets", || sockets.iter().all(|socket| socket.exists()));
+    soon("the first round", || records(&world) == 2);
+    // Killed, it leaves its sockets, and the next one takes their place.
+    signal(&child, Signal::SIGKILL);
+    child.wait().unwrap();
+    assert!(sockets.iter().all(|socket| socket.exists()));
+    let mut child = world.spawn(&mut world.node(&cluster));
+    soon("its sockets", || {
+        sockets.iter().all(|socket| std::os::unix::net::UnixStream::connect(socket).is_ok())
+    });
+    let second = Ended::from(world.node(&cluster).output().unwrap());
+    second.failed(1, "PLUGIN-SERVED", "another divvy-node");
+    signal(&child, Signal::SIGTERM);
+    assert!(child.wait().unwrap().success());
+    assert!(!sockets.iter().any(|socket| socket.exists()));
+    for wrong in
+        [&["--kubeconfig", "x"][..], &["--node-name", "A_b"], &["--once", "--node-name", "a"]]
+    {
+        assert_eq!(world.node(wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
+    }
 }

@@ -156,7 +156,9 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
         }
     }
     let daemon = Ended::from(world.node(&["--help"]).output().unwrap());
-    assert_eq!(listed(daemon.ok()), [&["--once", "--interval"][..], &PLACES].concat());
+    let cluster = ["--node-name", "--kubeconfig", "--kubelet-dir", "--pod-uid"];
+    let options = [&["--once", "--interval"][..], &cluster, &PLACES].concat();
+    assert_eq!(listed(daemon.ok()), options);
 }
 
 /// `divvy` as root of a user namespace: not as root, for which the machine's directories are.

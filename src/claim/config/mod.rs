@@ -71,7 +71,8 @@ impl Configured {
             NVIDIA_DRIVER if is_ours(&requests) => Api::OF_NVIDIA,
             _ => return Ok(None),
         };
-        let parameters = opaque.need("parameters")?;
+        // Ours, whoever sent it.
+        let parameters = opaque.need("parameters")?.strictly();
         let (kind, sharing) = decode(&parameters, &driver, apis).map_err(as_config)?;
         Ok(Some(Self { kind, requests, sharing, place: parameters.place() }))
     }

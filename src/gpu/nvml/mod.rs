@@ -39,6 +39,8 @@ pub struct Nvml {
     sessions: Sessions,
     driver: LastDriver,
     policy: Policy,
+    /// In place of the machine's own.
+    name: Option<String>,
 }
 
 /// How long is waited for NVML.
@@ -76,13 +78,18 @@ impl Nvml {
             Some("/") => "nvml".to_owned(),
             _ => format!("nvml:{}", root.display()),
         };
-        let (sessions, driver, policy) = Default::default();
-        Ok(Self { address, host, deadlines, sessions, driver, policy })
+        let (sessions, driver, policy, name) = Default::default();
+        Ok(Self { address, host, deadlines, sessions, driver, policy, name })
     }
 
     /// The same, with this allowed.
     pub fn allowing(self, policy: Policy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// The same under this name, if there is one.
+    pub fn named(self, name: Option<&str>) -> Self {
+        Self { name: name.map(str::to_owned), ..self }
     }
 
     /// The session of the driver as it is now.
@@ -137,7 +144,8 @@ impl Gpus for Nvml {
                 Err(fault) => faults.push(fault),
             }
         }
-        let (node, driver) = (self.host.name(), session.driver.clone());
+        let node = self.name.clone().unwrap_or_else(|| self.host.name());
+        let driver = session.driver.clone();
         Ok(Inventory { node, driver, gpus, faults, policy: self.policy })
     }
 

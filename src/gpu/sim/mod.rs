@@ -36,6 +36,8 @@ pub struct Sim {
     store: Store,
     driver_file: PathBuf,
     policy: Policy,
+    /// In place of its own.
+    name: Option<String>,
 }
 
 /// PCI buses of the GPUs in an HGX board, so that the names look like those of a real node.
@@ -68,12 +70,18 @@ impl Sim {
             store: Store::beside(&file)?,
             driver_file: file.with_extension("driver"),
             policy: Policy::default(),
+            name: None,
         })
     }
 
     /// The same, with this allowed.
     pub fn allowing(self, policy: Policy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// The same under this name, if there is one.
+    pub fn named(self, name: Option<&str>) -> Self {
+        Self { name: name.map(str::to_owned), ..self }
     }
 
     fn gpus(&self, state: &State) -> Vec<Gpu> {
@@ -129,7 +137,8 @@ impl Gpus for Sim {
         let driver = Driver { name, version, cuda: (13, 0) };
         let mut gpus = self.gpus(&self.store.read()?);
         gpus.retain(|gpu| only.is_none_or(|only| only.contains(&gpu.pci)));
-        let (node, policy) = (self.config.node.clone(), self.policy);
+        let node = self.name.as_ref().unwrap_or(&self.config.node).clone();
+        let policy = self.policy;
         Ok(Inventory { node, driver, gpus, faults: Vec::new(), policy })
     }
 

@@ -1,0 +1,179 @@
+//! An attempt prepares one claim, and comes again for as long as what is in the way may pass by itself: the kubelet
+//! would come again only after a minute.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use tokio::{sync::watch, task::spawn_blocking, time::Instant};
+
+use super::{
+    PluginError,
+    claims::{Given, Hand, Reference, Shared},
+};
+use crate::{claim::Claim, gpu::PciAddress, plan};
+
+/// One attempt.
+pub(super) struct Attempt {
+    pub(super) shared: Arc<Shared>,
+    pub(super) claim: Reference,
+    pub(super) hand: Arc<Hand>,
+    /// True when the claim was ended meanwhile.
+    pub(super) cancels: watch::Receiver<bool>,
+    /// How long it is tried.
+    pub(super) until: Instant,
+}
+
+/// Why it is not prepared yet.
+struct Obstacle {
+    error: PluginError,
+    /// The devices that it was allocated, once that is known.
+    wants: BTreeSet<PciAddress>,
+}
+
+/// How long is waited before the second try, and at most before another.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+// === impl Attempt ===
+
+impl Attempt {
+    /// Tries until it is prepared, or cannot be.
+    pub(super) async fn run(self) -> Result<Vec<Given>, PluginError> {
+        let mut pause = FIRST_PAUSE;
+        let (mut ending, mut cancels) = (self.shared.ending.clone(), self.cancels.clone());
+        loop {
+            let mut freed = self.shared.freed.subscribe();
+            let error = match self.once().await {
+                Ok(given) => return Ok(given),
+                Err(obstacle) => {
+                    let passes = self.passes(&obstacle).await;
+                    if !passes || Instant::now() >= self.until {
+                        return Err(obstacle.error);
+                    }
+                    obstacle.error
+                }
+            };
+            let again = (Instant::now() + pause).min(self.until);
+            tokio::select! {
+                () = tokio::time::sleep_until(again) => {}
+                Ok(()) = freed.changed() => {}
+                Ok(_) = cancels.wait_for(|cancelled| *cancelled) => return Err(self.cancelled()),
+                Ok(_) = ending.wait_for(|ending| *ending) => return Err(error),
+            }
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    async fn once(&self) -> Result<Vec<Given>, Obstacle> {
+        let claim = self.read().await?;
+        let wants = wants(&claim);
+        let blocked = |error| Obstacle { error, wants };
+        let turn = self.hand.turn.lock().await;
+        if *self.cancels.borrow() {
+            return Err(self.cancelled().into());
+        }
+        let shared = Arc::clone(&self.shared);
+        let prepared = spawn_blocking(move || {
+            let entry = shared.machine.prepare(&claim)?;
+            shared.consumers.prepared(&claim, &entry);
+            Ok(Given::of(&entry))
+        });
+        let prepared = prepared.await;
+        drop(turn);
+        match prepared {
+            Ok(prepared) => prepared.map_err(blocked),
+            Err(panic) => Err(PluginError::panicked(self.claim.title(), panic).into()),
+        }
+    }
+
+    /// The claim as the API server has it, if it is to be prepared here.
+    async fn read(&self) -> Result<Claim, PluginError> {
+        let (path, title, uid) = (self.claim.path(), self.claim.title(), self.claim.uid.clone());
+        let Some(text) = self.shared.api.get(&path).await? else {
+            return Err(PluginError::Gone { claim: title, uid });
+        };
+        let claim = Claim::of_api(&title, text.as_bytes())?;
+        if claim.uid != uid {
+            return Err(PluginError::Replaced { claim: title, uid, found: claim.uid });
+        }
+        let lacks = match (&claim.allocation, claim.consumers.as_slice()) {
+            (None, _) => "is not allocated",
+            (_, []) => "is reserved for no pod",
+            _ => return Ok(claim),
+        };
+        Err(PluginError::Unallocated { claim: title, lacks })
+    }
+
+    /// True for what may be gone in a moment.
+    async fn passes(&self, obstacle: &Obstacle) -> bool {
+        match &obstacle.error {
+            PluginError::Api(error) => error.is_transient(),
+            error => match error.code() {
+                // A device node that is not made yet; a process that is not quite gone.
+                "DEVICE-GONE" | "GPU-IN-USE" => true,
+                "OVERLAP" => self.is_about_to_end(&obstacle.wants).await,
+                _ => false,
+            },
+        }
+    }
+
+    /// Whether a claim that has these GPUs is not the cluster's any more: its pod was deleted by force, and its
+    /// containers are being stopped. Until then nobody else gets them.
+    async fn is_about_to_end(&self, gpus: &BTreeSet<PciAddress>) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let Ok(Ok(entries)) = spawn_blocking(move || shared.machine.claims()).await else {
+            return false;
+        };
+        for entry in entries.into_iter().filter(|entry| entry.uid != self.claim.uid) {
+            let has = plan::addresses(entry.devices.iter().map(|one| one.device.as_str()));
+            if has.is_disjoint(gpus) {
+                continue;
+            }
+            let (namespace, name, uid) = (entry.namespace, entry.name, entry.uid);
+            let holder = Reference { namespace, name, uid };
+            match self.shared.holds(&holder).await {
+                Ok(Some(allocated)) if !allocated.is_disjoint(gpus) => {}
+                // It is not known; or nobody holds it any more.
+                Err(_) | Ok(_) => return true,
+            }
+        }
+        false
+    }
+
+    fn cancelled(&self) -> PluginError {
+        PluginError::Unprepared { claim: self.claim.title() }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Whether the API server has a claim.
+    pub(super) async fn exists(&self, claim: &Reference) -> Result<bool, PluginError> {
+        let Some(text) = self.api.get(&claim.path()).await? else { return Ok(false) };
+        Ok(Claim::of_api(&claim.title(), text.as_bytes())?.uid == claim.uid)
+    }
+
+    /// The GPUs that a claim is allocated in the API; none when it is gone, replaced or not allocated.
+    pub(super) async fn holds(
+        &self,
+        claim: &Reference,
+    ) -> Result<Option<BTreeSet<PciAddress>>, PluginError> {
+        let Some(text) = self.api.get(&claim.path()).await? else { return Ok(None) };
+        let found = Claim::of_api(&claim.title(), text.as_bytes())?;
+        let is_same = found.uid == claim.uid && found.allocation.is_some();
+        Ok(is_same.then(|| wants(&found)))
+    }
+}
+
+// === impl Obstacle ===
+
+impl<E: Into<PluginError>> From<E> for Obstacle {
+    fn from(error: E) -> Self {
+        Self { error: error.into(), wants: BTreeSet::new() }
+    }
+}
+
+fn wants(claim: &Claim) -> BTreeSet<PciAddress> {
+    let results = claim.allocation.iter().flat_map(|allocation| &allocation.results);
+    plan::addresses(results.map(|given| given.device.as_str()))
+}

@@ -1,0 +1,319 @@
+//! Claims as the kubelet has them prepared and ended. Each is in one hand at a time, and what was begun for it is
+//! finished, whoever still waits for it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use tokio::{sync::watch, task::JoinError, time::Instant};
+
+use super::{Machine, PluginError, attempt::Attempt};
+use crate::{
+    api::Api,
+    claim::{Claim, is_uid, wrong_with},
+    emit,
+    journal::Entry,
+};
+
+/// The claims of this node. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Claims(pub(super) Arc<Shared>);
+
+/// What all calls share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) machine: Arc<Machine>,
+    pub(super) api: Api,
+    pub(super) consumers: Arc<dyn Consumers>,
+    hands: Mutex<BTreeMap<String, Weak<Hand>>>,
+    /// How many claims were ended: changes when something has become free.
+    pub(super) freed: watch::Sender<u64>,
+    pub(super) ending: watch::Receiver<bool>,
+}
+
+/// Told of claims as they come and go; both may block, as they are called where that is allowed.
+pub trait Consumers: std::fmt::Debug + Send + Sync {
+    /// It is prepared, now or since earlier.
+    fn prepared(&self, claim: &Claim, entry: &Entry);
+    /// Nothing of it is left.
+    fn unprepared(&self, uid: &str);
+}
+
+/// Nobody is told.
+#[derive(Debug)]
+pub struct Nobody;
+
+/// A claim as the kubelet names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+/// A device that a claim was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// The requests that got it, without subrequest: two may have the same one in turns.
+    pub requests: Vec<String>,
+    /// Its pool.
+    pub pool: String,
+    /// Its name there.
+    pub device: String,
+    /// The CDI name.
+    pub cdi: String,
+    /// The ID of its share, where it is one.
+    pub share: Option<String>,
+}
+
+/// What became of a claim.
+pub(super) type Outcome = Result<Vec<Given>, Arc<PluginError>>;
+
+/// A claim that somebody is at.
+#[derive(Debug, Default)]
+pub(super) struct Hand {
+    /// Whose turn it is to change something for it.
+    pub(super) turn: tokio::sync::Mutex<()>,
+    running: Mutex<Option<Running>>,
+}
+
+/// An attempt to prepare it that is on its way.
+#[derive(Debug)]
+struct Running {
+    cancelled: watch::Sender<bool>,
+    outcome: watch::Receiver<Option<Outcome>>,
+}
+
+/// How long the kubelet's call is used to wait for what passes by itself; it waits for 45 s, and comes again only
+/// a minute later.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long something may still be used that is to be ended.
+const IN_USE: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(250);
+
+// === impl Claims ===
+
+impl Claims {
+    /// The claims of a machine, as this API server has them. Attempts end when `ending` is true.
+    pub fn new(
+        machine: Arc<Machine>,
+        api: Api,
+        consumers: Arc<dyn Consumers>,
+        ending: watch::Receiver<bool>,
+    ) -> Self {
+        let (hands, freed) = (Mutex::default(), watch::Sender::default());
+        Self(Arc::new(Shared { machine, api, consumers, hands, freed, ending }))
+    }
+
+    /// Prepares a claim, or waits for the attempt that is on its way.
+    ///
+    /// # Errors
+    /// After some patience with what passes by itself.
+    pub async fn prepare(&self, claim: &Reference) -> Outcome {
+        claim.check()?;
+        let mut outcome = self.begin(claim);
+        let title = claim.title();
+        match outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) {
+            Ok(Some(outcome)) => outcome,
+            _ => Err(Arc::new(PluginError::Panicked { claim: title, panic: String::new() })),
+        }
+    }
+
+    fn begin(&self, claim: &Reference) -> watch::Receiver<Option<Outcome>> {
+        let hand = self.0.hand(&claim.uid);
+        let mut running = lock(&hand.running);
+        if let Some(running) = running.as_ref() {
+            return running.outcome.clone();
+        }
+        let (done, outcome) = watch::channel(None);
+        let (cancelled, cancels) = watch::channel(false);
+        *running = Some(Running { cancelled, outcome: outcome.clone() });
+        drop(running);
+        let (shared, claim) = (Arc::clone(&self.0), claim.clone());
+        // Its own task: it is finished whether or not the kubelet still waits.
+        tokio::spawn(async move {
+            let (until, title) = (Instant::now() + PATIENCE, claim.title());
+            let attempt = Attempt { shared, claim, hand: Arc::clone(&hand), cancels, until };
+            let outcome = tokio::spawn(attempt.run()).await;
+            let outcome = outcome.unwrap_or_else(|panic| Err(PluginError::panicked(title, panic)));
+            let outcome = outcome.map_err(Arc::new);
+            let mut running = lock(&hand.running);
+            // One that was cancelled is not this one any more.
+            if running.as_ref().is_some_and(|one| one.outcome.same_channel(&done.subscribe())) {
+                *running = None;
+            }
+            done.send_replace(Some(outcome));
+        });
+        outcome
+    }
+
+    /// Ends a claim, and the attempt to prepare it that may be on its way. One that is not prepared is ended.
+    ///
+    /// # Errors
+    /// Something of it is left, and its entry, so that it can be tried again.
+    pub async fn unprepare(&self, uid: &str) -> Result<(), PluginError> {
+        if !is_uid(uid) {
+            // Nothing was ever prepared under it.
+            return Ok(());
+        }
+        let hand = self.0.hand(uid);
+        if let Some(running) = lock(&hand.running).take() {
+            running.cancelled.send_replace(true);
+        }
+        let (shared, uid) = (Arc::clone(&self.0), uid.to_owned());
+        let title = uid.clone();
+        let ended = tokio::spawn(async move {
+            let _turn = hand.turn.lock().await;
+            shared.end(&uid).await
+        });
+        ended.await.unwrap_or_else(|panic| Err(PluginError::panicked(title, panic)))
+    }
+
+    /// Waits until every attempt that is on its way has ended.
+    pub(super) async fn finish(&self) {
+        let hands: Vec<_> = self.0.hands().values().filter_map(Weak::upgrade).collect();
+        for hand in hands {
+            let outcome = lock(&hand.running).as_ref().map(|running| running.outcome.clone());
+            if let Some(mut outcome) = outcome {
+                // It panicked.
+                let _ended = outcome.wait_for(Option::is_some).await;
+            }
+            let _turn = hand.turn.lock().await;
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn hands(&self) -> MutexGuard<'_, BTreeMap<String, Weak<Hand>>> {
+        lock(&self.hands)
+    }
+
+    fn hand(&self, uid: &str) -> Arc<Hand> {
+        let mut hands = self.hands();
+        if let Some(hand) = hands.get(uid).and_then(Weak::upgrade) {
+            return hand;
+        }
+        hands.retain(|_, hand| hand.strong_count() > 0);
+        let hand = Arc::default();
+        hands.insert(uid.to_owned(), Arc::downgrade(&hand));
+        hand
+    }
+
+    /// True while a call is at this claim.
+    pub(super) fn is_in_hand(&self, uid: &str) -> bool {
+        self.hands().get(uid).is_some_and(|hand| hand.strong_count() > 0)
+    }
+
+    /// Ends a claim whose turn it is.
+    async fn end(self: &Arc<Self>, uid: &str) -> Result<(), PluginError> {
+        let until = Instant::now() + IN_USE;
+        loop {
+            let (shared, of) = (Arc::clone(self), uid.to_owned());
+            let ended = tokio::task::spawn_blocking(move || {
+                let ended = shared.machine.unprepare(&of)?;
+                shared.consumers.unprepared(&of);
+                Ok::<_, PluginError>(ended)
+            });
+            match ended.await.unwrap_or_else(|e| Err(PluginError::panicked(uid.to_owned(), e))) {
+                Ok(ended) => {
+                    if ended {
+                        self.freed.send_modify(|count| *count += 1);
+                    }
+                    return Ok(());
+                }
+                // The last process of a container is on its way out.
+                Err(error) if error.code() == "GPU-IN-USE" && Instant::now() < until => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+// === impl Reference ===
+
+impl Reference {
+    /// `namespace/name`
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Where the API server has it.
+    pub(super) fn path(&self) -> String {
+        let Self { namespace, name, .. } = self;
+        format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
+    }
+
+    /// They become parts of paths.
+    fn check(&self) -> Result<(), Arc<PluginError>> {
+        let named = |name: &str| wrong_with(name).is_none();
+        if named(&self.namespace) && named(&self.name) && is_uid(&self.uid) {
+            return Ok(());
+        }
+        let Self { namespace, name, uid } = self.clone();
+        Err(Arc::new(PluginError::Reference { namespace, name, uid }))
+    }
+}
+
+// === impl Given ===
+
+impl Given {
+    /// The devices of a prepared claim, in the order of its allocation.
+    pub(super) fn of(entry: &Entry) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for device in &entry.devices {
+            let request = device.request.split('/').next().unwrap_or_default().to_owned();
+            let cdi = emit::cdi_name(&entry.uid, device);
+            // A container with both requests names it once.
+            if let Some(same) = all.iter_mut().find(|given| given.cdi == cdi) {
+                if !same.requests.contains(&request) {
+                    same.requests.push(request);
+                }
+                continue;
+            }
+            let (pool, name) = (device.pool.clone(), device.device.clone());
+            let share = device.share.as_ref().map(|share| share.id.clone());
+            all.push(Self { requests: vec![request], pool, device: name, cdi, share });
+        }
+        all
+    }
+}
+
+// === impl Nobody ===
+
+impl Consumers for Nobody {
+    fn prepared(&self, _: &Claim, _: &Entry) {}
+    fn unprepared(&self, _: &str) {}
+}
+
+// === impl PluginError ===
+
+impl PluginError {
+    /// What a task that ended by itself says.
+    pub(super) fn panicked(claim: String, error: JoinError) -> Self {
+        let panic = match error.try_into_panic() {
+            Ok(panic) => match panic.downcast::<String>() {
+                Ok(text) => *text,
+                Err(panic) => {
+                    panic.downcast_ref::<&str>().copied().unwrap_or("it panicked").to_owned()
+                }
+            },
+            Err(_) => "its task was ended".to_owned(),
+        };
+        Self::Panicked { claim, panic }
+    }
+}
+
+/// A lock that no panic spoils: what it guards is whole at every moment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

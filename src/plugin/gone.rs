@@ -1,0 +1,85 @@
+//! A claim is gone when the API server has it no more and the kubelet has forgotten it: nobody will ever end it, so
+//! it is ended here. Whatever may still have a container is left to the kubelet.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use divvy_cdi::file::{self, FileError, Trust};
+use tokio::task::spawn_blocking;
+
+use super::{Claims, Reference};
+use crate::{admin::exit::Failure, journal::Entry};
+
+/// Looks for claims that are gone, round after round.
+#[derive(Debug)]
+pub(super) struct Gone {
+    claims: Claims,
+    /// The kubelet's.
+    kubelet: PathBuf,
+    /// Those that were found gone in the last round: they are ended in the next.
+    suspects: BTreeSet<String>,
+}
+
+/// The kubelet's own note of the claims that it has.
+const STATE: &str = "dra_manager_state";
+const MAX_STATE: usize = 64 << 20;
+
+// === impl Gone ===
+
+impl Gone {
+    pub(super) fn new(claims: Claims, kubelet: PathBuf) -> Self {
+        Self { claims, kubelet, suspects: BTreeSet::new() }
+    }
+
+    /// Ends those that were gone before and still are, and says so.
+    pub(super) async fn end(&mut self) -> Vec<String> {
+        let (machine, kubelet) = (self.claims.0.machine.clone(), self.kubelet.clone());
+        let forgotten = spawn_blocking(move || {
+            let entries = machine.claims().unwrap_or_default();
+            forgotten(entries, &kubelet)
+        });
+        let mut suspects = BTreeSet::new();
+        let mut said = Vec::new();
+        for entry in forgotten.await.unwrap_or_default() {
+            if self.claims.0.is_in_hand(&entry.uid) || !self.is_gone(&entry).await {
+                continue;
+            }
+            if !self.suspects.contains(&entry.uid) {
+                suspects.insert(entry.uid);
+                continue;
+            }
+            match self.claims.unprepare(&entry.uid).await {
+                Ok(()) => said.push(format!(
+                    "claim {}: the cluster has it no more and the kubelet has forgotten it, so it is ended\n",
+                    entry.title()
+                )),
+                Err(error) => said.push(Failure::of(error.code(), &error).to_string()),
+            }
+        }
+        self.suspects = suspects;
+        said
+    }
+
+    /// Only where the API server says so.
+    async fn is_gone(&self, entry: &Entry) -> bool {
+        let Entry { namespace, name, uid, .. } = entry.clone();
+        let claim = Reference { namespace, name, uid };
+        matches!(self.claims.0.exists(&claim).await, Ok(false))
+    }
+}
+
+/// The claims of which the kubelet has neither a note nor a pod.
+fn forgotten(entries: Vec<Entry>, kubelet: &std::path::Path) -> Vec<Entry> {
+    let state = match file::read(&kubelet.join(STATE), MAX_STATE, &Trust::of_process()) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        // A kubelet that was set up anew.
+        Err(FileError::NotFound { .. }) => String::new(),
+        // It is not known.
+        Err(_) => return Vec::new(),
+    };
+    let has_pod = |entry: &Entry| {
+        let mut pods = entry.consumers.iter().filter(|one| one.kind == "Pod");
+        pods.any(|pod| kubelet.join("pods").join(&pod.uid).symlink_metadata().is_ok())
+    };
+    let is_forgotten = |entry: &Entry| !state.contains(&entry.uid) && !has_pod(entry);
+    entries.into_iter().filter(is_forgotten).collect()
+}

@@ -1,0 +1,6 @@
+//! The plugin as the kubelet meets it: its sockets, on a simulated node, before an API server that is hostile.
+
+mod api;
+mod prepare;
+mod serve;
+mod world;

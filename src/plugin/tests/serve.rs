@@ -1,0 +1,224 @@
+//! What the plugin is besides its claims: registered, watched, and gone at the end.
+
+use std::{fs, path::Path, time::Duration};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_stream::StreamExt;
+
+use super::{
+    api::Trouble,
+    world::{SMALL, WHOLE, World},
+};
+use crate::plugin::{
+    Kubelet, Nobody, Paths, Plugin,
+    proto::{
+        health_v1::{
+            HealthStatus, NodeWatchResourcesRequest,
+            dra_resource_health_client::DraResourceHealthClient,
+        },
+        registration::{InfoRequest, RegistrationStatus, registration_client::RegistrationClient},
+    },
+};
+
+fn url(path: &Path) -> String {
+    format!("unix://{}", path.display())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_registers_by_its_sockets_and_takes_them_along() {
+    let mut world = World::new().await;
+    let mut client = RegistrationClient::connect(url(&world.registration())).await.unwrap();
+    let info = client.get_info(InfoRequest {}).await.unwrap().into_inner();
+    assert_eq!((info.r#type.as_str(), info.name.as_str()), ("DRAPlugin", "gpu.divvy.dev"));
+    assert_eq!(Path::new(&info.endpoint), world.socket());
+    assert_eq!(info.supported_versions[..2], ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
+    let plugin = world.plugin.take().unwrap();
+    assert!(!plugin.is_registered());
+    let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+    client.notify_registration_status(status).await.unwrap();
+    assert!(plugin.is_registered());
+    plugin.end().await;
+    assert!(!world.registration().exists() && !world.socket().exists());
+}
+
+/// As gRPC for Go has it: whatever the authority is, the call is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_kubelets_own_frames_are_answered() {
+    let world = World::new().await;
+    let path = world.registration();
+    for authority in [
+        format!("{}", path.display()).replace('/', "%2F"),
+        path.display().to_string(),
+        String::new(),
+        "localhost".to_owned(),
+    ] {
+        let mut block = Vec::new();
+        for (name, value) in [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/pluginregistration.Registration/GetInfo"),
+            (":authority", authority.as_str()),
+            ("content-type", "application/grpc"),
+            ("user-agent", "grpc-go/1.79.3"),
+            ("te", "trailers"),
+            ("grpc-timeout", "999842u"),
+        ] {
+            block.push(0);
+            for text in [name, value] {
+                assert!(text.len() < 127);
+                block.push(u8::try_from(text.len()).unwrap());
+                block.extend_from_slice(text.as_bytes());
+            }
+        }
+        let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+            let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
+            [&[0, length[0], length[1], kind, flags, 0, 0, 0, stream], payload].concat()
+        };
+        let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let call = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            frame(4, 0, 0, &[]),
+            frame(1, 4, 1, &block),
+            frame(0, 1, 1, &[0; 5]),
+        ];
+        stream.write_all(&call.concat()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.windows(9).any(|part| part == b"DRAPlugin") {
+            let mut bytes = [0; 4096];
+            let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes));
+            let read = read.await.expect("no answer").unwrap();
+            assert_ne!(read, 0, "{authority:?}: closed after {answer:?}");
+            answer.extend_from_slice(&bytes[..read]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_comes_at_once_to_everybody_and_ends_with_us() {
+    let mut world = World::new().await;
+    world.plugin.as_mut().unwrap().look().await;
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let mut client = DraResourceHealthClient::connect(url(&world.socket())).await.unwrap();
+        let stream = client.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap();
+        streams.push(stream.into_inner());
+    }
+    for stream in &mut streams {
+        let devices = stream.next().await.unwrap().unwrap().devices;
+        let names: Vec<_> = devices.iter().map(|one| one.device.clone().unwrap()).collect();
+        assert!(names.iter().all(|one| one.pool_name == "worker-1"));
+        assert!(names.iter().any(|one| one.device_name == WHOLE));
+        assert!(names.iter().any(|one| one.device_name == SMALL[2]));
+        assert!(devices.iter().all(|one| one.health() == HealthStatus::Healthy));
+        assert!(devices.iter().all(|one| one.health_check_timeout_seconds == 30));
+    }
+    // The whole node is not to be seen any more.
+    fs::rename(world.path("node.state.json"), world.path("kept")).unwrap_or_default();
+    fs::create_dir(world.path("node.state.json")).unwrap();
+    world.plugin.as_mut().unwrap().look().await;
+    for stream in &mut streams {
+        let devices = stream.next().await.unwrap().unwrap().devices;
+        assert!(devices.iter().all(|one| one.health() == HealthStatus::Unhealthy));
+        assert!(devices[0].message.contains("node.state.json"), "{}", devices[0].message);
+    }
+    world.plugin.take().unwrap().end().await;
+    for stream in &mut streams {
+        while let Some(Ok(_)) = stream.next().await {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_waits_for_nothing_that_may_last() {
+    let mut world = World::new().await;
+    world.api.claim("a", "uid-a", &[WHOLE]);
+    world.api.trouble(&[Trouble::Fails; 1000]);
+    let plugin = world.plugin.take().unwrap();
+    let (prepared, ()) = tokio::join!(world.prepare("a", "uid-a"), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        plugin.end().await;
+    });
+    assert!(prepared.unwrap_err().starts_with("divvy: API-SERVER: "));
+    assert_eq!(world.left(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pods_serve_side_by_side_and_two_of_a_name_do_not() {
+    let mut world = World::new().await;
+    let api = crate::api::Api::new(Some(&world.path("kubeconfig"))).await.unwrap();
+    let kubelet = Kubelet { dir: world.path("kubelet"), pod: None };
+    let machine = std::sync::Arc::new(world.machine());
+    let second = Plugin::start(kubelet, machine, api, std::sync::Arc::new(Nobody)).await;
+    assert_eq!(second.unwrap_err().code(), "PLUGIN-SERVED");
+    world.api.claim("a", "uid-a", &[WHOLE]);
+    let names = world.prepare("a", "uid-a").await.unwrap();
+    let old = world.plugin.take().unwrap();
+    world.start(Some("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")).await;
+    let new =
+        Paths::of(&world.path("kubelet"), Some("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")).unwrap();
+    assert!(new.registration.exists() && new.dra.exists() && world.socket().exists());
+    old.end().await;
+    assert!(new.registration.exists() && new.dra.exists() && !world.socket().exists());
+    // The new one has what the old one did.
+    fs::hard_link(&new.dra, world.socket()).unwrap();
+    assert_eq!(world.prepare("a", "uid-a").await.unwrap(), names);
+    world.unprepare("a", "uid-a").await.unwrap();
+    assert_eq!(world.left(), [""; 0]);
+}
+
+#[test]
+fn sockets_have_paths_that_linux_takes() {
+    let pod = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
+    let paths = Paths::of("/var/lib/kubelet".as_ref(), Some(pod)).unwrap();
+    assert!(paths.registration.ends_with(format!("gpu.divvy.dev-{pod}-reg.sock")));
+    assert!(paths.dra.ends_with(format!("plugins/gpu.divvy.dev/dra-{pod}.sock")));
+    let deep = format!("/{}", "d".repeat(47));
+    let paths = Paths::of(deep.as_ref(), Some(pod)).unwrap();
+    for path in [&paths.registration, &paths.dra] {
+        assert!(path.as_os_str().len() <= 107, "{}", path.display());
+    }
+    let too_deep = Paths::of(format!("/{}", "d".repeat(90)).as_ref(), None).unwrap_err();
+    assert_eq!(too_deep.code(), "PLUGIN-SOCKET");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_that_nobody_knows_any_more_are_ended() {
+    let mut world = World::new().await;
+    for (name, device) in [("a", SMALL[0]), ("b", SMALL[1]), ("c", SMALL[2]), ("d", WHOLE)] {
+        world.api.claim(name, &format!("uid-{name}"), &[device]);
+        world.prepare(name, &format!("uid-{name}")).await.unwrap();
+    }
+    // The API server has a, b and c no more; the kubelet has a note of b, and the pod of c.
+    world.api.delete("a");
+    world.api.claim("b", "uid-of-another", &[SMALL[1]]);
+    world.api.delete("c");
+    #[expect(clippy::disallowed_methods, reason = "a test's own input")]
+    fs::write(
+        world.path("kubelet/dra_manager_state"),
+        "{\"Data\":\"{\\\"ClaimUID\\\":\\\"uid-b\\\"}\"}",
+    )
+    .unwrap();
+    fs::create_dir_all(world.path("kubelet/pods/pod-uid-c")).unwrap();
+    let claims = |world: &World| -> Vec<String> {
+        let listing = fs::read_dir(world.path("state/claims")).unwrap();
+        let mut names: Vec<_> =
+            listing.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let plugin = world.plugin.as_mut().unwrap();
+    plugin.look().await;
+    // The API server does not say, and then it does: once is not enough.
+    world.api.trouble(&[Trouble::Fails; 4]);
+    plugin.look().await;
+    world.api.trouble(&[]);
+    plugin.look().await;
+    assert_eq!(claims(&world).len(), 4);
+    world.plugin.as_mut().unwrap().look().await;
+    assert_eq!(claims(&world), ["uid-b.json", "uid-c.json", "uid-d.json"]);
+    fs::remove_file(world.path("kubelet/dra_manager_state")).unwrap();
+    fs::remove_dir(world.path("kubelet/pods/pod-uid-c")).unwrap();
+    for _ in 0..2 {
+        world.plugin.as_mut().unwrap().look().await;
+    }
+    assert_eq!(claims(&world), ["uid-d.json"]);
+}
