@@ -11,7 +11,6 @@
     reason = "what clippy.toml allows in tests, and here also in what they share"
 )]
 
-mod clear;
 mod contract;
 mod crash;
 mod driver;
@@ -22,8 +21,6 @@ mod mig;
 mod mps;
 mod product;
 mod real;
-mod service;
-mod shared;
 mod support;
 mod trace;
 
@@ -61,7 +58,6 @@ fn main() -> ExitCode {
         fault::tests(),
         product::tests(),
         mps::tests(),
-        shared::tests(),
         real::tests(),
     ];
     let skips = Skips::default();

@@ -11,7 +11,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::support::eventually;
+use crate::support::eventually;
 
 /// The cgroup of a service.
 pub(crate) struct Service(PathBuf);

@@ -3,12 +3,10 @@
 
 use std::fs;
 
-use super::{
-    super::{
-        Outcome,
-        trace::{self, Fate},
-    },
-    DIVVY, NODE, UID, WHOLE, World,
+use super::{DIVVY, NODE, UID, WHOLE, World};
+use crate::{
+    Outcome,
+    trace::{self, Fate},
 };
 
 pub(super) fn preparing() -> Outcome {
@@ -30,7 +28,7 @@ fn at_each_change(make: fn(&World), act: &[&str]) -> Outcome {
         world.claim(WHOLE, "GpuConfig", "{defaultActiveThreadPercentage: 20}");
         make(&world);
         let fate = if changes == usize::MAX { Fate::Runs } else { Fate::Killed(at) };
-        let ended = trace::run(&world.command(DIVVY, act), &world.path("divvy"), fate);
+        let ended = trace::run(&world.command(DIVVY, act), &world.host.path("divvy"), fate);
         if let Fate::Runs = fate {
             assert_eq!(ended.code, Some(0), "{ended:?}");
             assert!(ended.changes > 20, "{ended:?}");
@@ -55,9 +53,9 @@ fn at_each_change(make: fn(&World), act: &[&str]) -> Outcome {
 /// Whether the claim is there, with all that belongs to it.
 #[track_caller]
 fn is_there(world: &World, when: &str) -> bool {
-    let entry = world.path("divvy/state/claims").join(format!("{UID}.json")).exists();
-    let spec = fs::read_dir(world.path("divvy/cdi")).map_or(0, Iterator::count);
-    let record = world.path("divvy/run/claims").join(format!("{UID}.json")).exists();
+    let entry = world.host.path("divvy/state/claims").join(format!("{UID}.json")).exists();
+    let spec = fs::read_dir(world.host.path("divvy/cdi")).map_or(0, Iterator::count);
+    let record = world.host.path("divvy/run/claims").join(format!("{UID}.json")).exists();
     let daemons = super::daemons(world).len();
     match (entry, spec, record, daemons, world.mode(0)) {
         (true, 1, true, 1, 3) => true,
