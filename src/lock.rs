@@ -4,7 +4,7 @@
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -19,15 +19,26 @@ pub struct Lock {
     path: PathBuf,
 }
 
-/// The lock file could not be made or locked.
+/// Why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: cannot be locked", path.display())]
-pub struct LockError {
-    /// The lock file.
-    pub path: PathBuf,
-    /// The system's answer.
-    #[source]
-    pub source: io::Error,
+pub enum LockError {
+    /// The lock file could not be made or locked.
+    #[error("{}: cannot be locked", path.display())]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// Something else lies there.
+    #[error("{}: is {found}, and a lock file belongs there: remove it", path.display())]
+    NoFile {
+        /// Where the lock file should be.
+        path: PathBuf,
+        /// What is there, with its article.
+        found: &'static str,
+    },
 }
 
 /// Who else may hold a lock.
@@ -105,7 +116,7 @@ impl Lock {
         busy: impl Fn(&File) -> io::Result<bool>,
     ) -> Result<Option<Self>, LockError> {
         let take = || loop {
-            let file = open(path)?;
+            let (file, id) = open(path)?;
             let tried = match hold {
                 Hold::Alone => file.try_lock(),
                 Hold::Shared => file.try_lock_shared(),
@@ -119,31 +130,49 @@ impl Lock {
                 return Ok(None);
             }
             // Whoever held it may have removed it: then the lock is another file's.
-            if is_at(path, &file)? {
+            if is_at(path, id)? {
                 return Ok(Some(Self { file, path: path.to_owned() }));
             }
         };
-        take().map_err(|source| LockError { path: path.to_owned(), source })
+        take().map_err(|source| match something_else(path) {
+            Some(found) => LockError::NoFile { path: path.to_owned(), found },
+            None => LockError::Io { path: path.to_owned(), source },
+        })
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// What lies where a lock file belongs, if it is none.
+fn something_else(path: &Path) -> Option<&'static str> {
+    let there = std::fs::symlink_metadata(path).ok()?.file_type();
+    match there {
+        there if there.is_file() => None,
+        there if there.is_dir() => Some("a directory"),
+        there if there.is_symlink() => Some("a link"),
+        there if there.is_fifo() => Some("a FIFO"),
+        _ => Some("no regular file"),
+    }
+}
+
+/// Device and inode.
+type Id = (u64, u64);
+
+fn open(path: &Path) -> io::Result<(File, Id)> {
     // NOFOLLOW and NONBLOCK: whatever an unprivileged neighbour left there, root neither follows nor
     // waits for it.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600).custom_flags(flags.bits().cast_signed());
     let file = options.open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("not a regular file")),
+    let held = file.metadata()?;
+    match held.is_file() {
+        true => Ok((file, (held.dev(), held.ino()))),
+        false => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
 
-fn is_at(path: &Path, file: &File) -> io::Result<bool> {
-    let held = file.metadata()?;
+fn is_at(path: &Path, held: Id) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
-        Ok(there) => Ok((there.dev(), there.ino()) == (held.dev(), held.ino())),
+        Ok(there) => Ok((there.dev(), there.ino()) == held),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
@@ -160,20 +189,30 @@ fn tell_who_waits(path: &Path, file: &File) {
     let _nobody_listens = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// The process that holds the lock and its name, as far as it can be seen from here:
-/// `1: FLOCK  ADVISORY  WRITE 707 fd:01:5243 0 EOF` in `/proc/locks`.
+/// The process that holds the lock and its name, as far as it can be seen from here.
 fn holder(file: &File) -> Option<(u32, String)> {
-    let inode = file.metadata().ok()?.ino().to_string();
+    let held = file.metadata().ok()?;
     let read = |path: &str| divvy_cdi::file::read(path.as_ref(), 1 << 20, &Trust::Any).ok();
     let locks = String::from_utf8(read("/proc/locks")?).ok()?;
-    let pid = locks.lines().find_map(|line| {
+    let pid = holder_in(&locks, (held.dev(), held.ino()))?;
+    let name = read(&format!("/proc/{pid}/comm"))?;
+    Some((pid, String::from_utf8_lossy(&name).trim_end().escape_default().to_string()))
+}
+
+/// The process that holds the lock of a file, in `/proc/locks`:
+/// `1: FLOCK  ADVISORY  WRITE 707 fd:01:5243 0 EOF`, the device in hexadecimal.
+fn holder_in(locks: &str, (device, inode): Id) -> Option<u32> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let wanted = format!("{major:02x}:{minor:02x}:{inode}");
+    locks.lines().find_map(|line| {
         match line.split_ascii_whitespace().collect::<Vec<_>>().as_slice() {
-            [_, "FLOCK", _, "WRITE", pid, place, ..] if place.rsplit(':').next()? == inode => {
+            [_, "FLOCK", _, "WRITE", pid, place, ..] if *place == wanted => {
                 pid.parse::<u32>().ok().filter(|pid| *pid > 0)
             }
             _ => None,
         }
-    })?;
-    let name = read(&format!("/proc/{pid}/comm"))?;
-    Some((pid, String::from_utf8_lossy(&name).trim_end().escape_default().to_string()))
+    })
 }
+
+#[cfg(test)]
+mod tests;

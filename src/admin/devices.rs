@@ -1,6 +1,6 @@
 //! `divvy devices`: what containers can ask for, and what the node has.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use divvy_cdi::{
     file::Trust,
@@ -98,22 +98,25 @@ fn node(inventory: &Inventory, slices: &[Option<Interval>], held: &[Held]) -> St
     let mut table = Table::new(2, &["DEVICE", "WHAT", "MEMORY", "TIME SLICE", "CLAIM"]);
     for (gpu, slice) in inventory.gpus.iter().zip(slices) {
         let name = Device::Gpu(gpu).name().to_string();
-        let claim = holder(&Target::Gpu { gpu: gpu.uuid.clone() }, held);
-        let (what, claim) = match &gpu.mig {
-            Mig::On(_) => (format!("{}, MIG", gpu.product), String::new()),
-            Mig::Off | Mig::Unsupported => {
-                (gpu.product.clone(), claim.unwrap_or_else(|| "-".to_owned()))
+        let claims = holders(&Target::Gpu { gpu: gpu.uuid.clone() }, held);
+        let (what, claims) = match &gpu.mig {
+            Mig::On(_) => (format!("{}, MIG", gpu.product), claims.join(", ")),
+            Mig::Off | Mig::Unsupported if claims.is_empty() => {
+                (gpu.product.clone(), "-".to_owned())
             }
+            Mig::Off | Mig::Unsupported => (gpu.product.clone(), claims.join(", ")),
         };
         let slice = slice.map(|slice| slice.to_string()).unwrap_or_default();
-        table.row([name, what, gib(gpu.memory >> 20), slice, claim]);
+        table.row([name, what, gib(gpu.memory >> 20), slice, claims]);
         for partition in gpu.partitions() {
             let name = format!("  {}", partition_name(gpu, partition));
             let memory = gpu.profile(&partition.profile).map(|profile| gib(profile.memory));
-            let claim = partition_holder(gpu, partition, held);
-            let claim = claim.unwrap_or_else(|| "none that this journal knows".to_owned());
+            let claims = match partition_holders(gpu, partition, held) {
+                none if none.is_empty() => "none that this journal knows".to_owned(),
+                claims => claims.join(", "),
+            };
             let what = partition.profile.clone();
-            table.row([name, what, memory.unwrap_or_default(), String::new(), claim]);
+            table.row([name, what, memory.unwrap_or_default(), String::new(), claims]);
         }
         for instance in &gpu.instances {
             let what = format!("{}, GPU instance {}", instance.profile, instance.id);
@@ -146,7 +149,7 @@ fn node_json(inventory: &Inventory, slices: &[Option<Interval>], held: &[Held]) 
             "uuid": partition.uuid,
             "profile": partition.profile,
             "placement": partition.placement,
-            "claim": partition_holder(gpu, partition, held),
+            "claims": partition_holders(gpu, partition, held),
         })
     };
     let gpu = |(gpu, slice): (&Gpu, &Option<Interval>)| {
@@ -161,7 +164,7 @@ fn node_json(inventory: &Inventory, slices: &[Option<Interval>], held: &[Held]) 
             "memoryMiB": gpu.memory >> 20,
             "mig": matches!(gpu.mig, Mig::On(_)),
             "timeSlice": slice,
-            "claim": holder(&Target::Gpu { gpu: gpu.uuid.clone() }, held),
+            "claims": holders(&Target::Gpu { gpu: gpu.uuid.clone() }, held),
             "partitions": gpu.partitions().iter().map(|p| partition(gpu, p)).collect::<Vec<_>>(),
             "room": room,
         })
@@ -194,13 +197,15 @@ fn partition_name(gpu: &Gpu, partition: &Partition) -> String {
     known.map_or_else(|| partition.uuid.clone(), |name| name.to_string())
 }
 
-fn partition_holder(gpu: &Gpu, partition: &Partition, held: &[Held]) -> Option<String> {
+fn partition_holders<'a>(gpu: &Gpu, partition: &Partition, held: &'a [Held]) -> Vec<&'a str> {
     let (uuid, profile) = (gpu.uuid.clone(), partition.profile.clone());
-    holder(&Target::Partition { gpu: uuid, profile, placement: partition.placement }, held)
+    holders(&Target::Partition { gpu: uuid, profile, placement: partition.placement }, held)
 }
 
-fn holder(target: &Target, held: &[Held]) -> Option<String> {
-    held.iter().find(|held| held.target == *target).map(|held| held.claim.clone())
+/// The claims that hold it, each once: a GPU may have several.
+fn holders<'a>(target: &Target, held: &'a [Held]) -> Vec<&'a str> {
+    let claims = held.iter().filter(|held| held.target == *target).map(|held| held.claim.as_str());
+    claims.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn cdi(registry: &Registry) -> String {

@@ -96,8 +96,7 @@ impl Generate {
         };
         let bytes = if json { format!("{text}\n") } else { yaml };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        folder
-            .map_or(Ok(()), |folder| file::make_dir(folder, 0o755, Durability::Durable))
+        file::make_dir(folder.unwrap_or(Path::new(".")), 0o755, Durability::Durable)
             .and_then(|()| file::replace(path, bytes.as_bytes(), 0o644, Durability::Durable))
             .map_err(|error| Failure::of(error.code(), &error))?;
         Ok(written(path, &spec))
@@ -150,8 +149,8 @@ impl Generate {
         };
         for (index, gpu) in inventory.gpus.iter().enumerate() {
             let Mig::On(partitions) = &gpu.mig else {
-                let mut files = gpus.device_files(&gpu.uuid, None)?;
-                let display = gpus.display_files(&gpu.uuid)?;
+                let mut files = gpus.device_files(gpu, None)?;
+                let display = gpus.display_files(gpu)?;
                 files.nodes.extend(display.nodes);
                 files.links.extend(display.links);
                 files.lacking.extend(display.lacking);
@@ -159,7 +158,7 @@ impl Generate {
                 continue;
             };
             for (slot, partition) in slots(gpu, partitions) {
-                let files = gpus.device_files(&gpu.uuid, Some(&partition.uuid))?;
+                let files = gpus.device_files(gpu, Some(&partition.uuid))?;
                 let name = format!("{index}:{slot}");
                 add([name.clone(), partition.uuid.clone(), format!("mig{name}")], files);
             }

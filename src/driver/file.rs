@@ -91,8 +91,8 @@ pub(super) fn settings(driver: Installed<'_>) -> Vec<MountFile> {
 
 /// Sockets, of the driver's own daemons or the machine's.
 pub(super) fn sockets(driver: Installed<'_>) -> Vec<MountFile> {
-    let host = DriverRoot::open(driver.host).ok();
-    let roots = [Some(driver.root), host.as_ref()];
+    let host = (driver.root.path() != driver.host).then(|| DriverRoot::open(driver.host).ok());
+    let roots = [Some(driver.root), host.as_ref().and_then(Option::as_ref)];
     let socket = |name: &&str| {
         let path = Path::new("/run").join(name);
         let dirs = ["/run", "/var/run"].map(|dir| Path::new(dir).join(name));

@@ -14,10 +14,10 @@ mod root;
 
 use std::{
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::gpu::{Link, MountFile, MountKind};
+use crate::gpu::{Link, MountFile};
 
 pub use error::DriverError;
 pub(crate) use place::{BINARY_DIRS, LIBRARY_DIRS};
@@ -55,14 +55,14 @@ pub struct DriverFiles {
     pub folders: Vec<String>,
     /// What a driver may have, and this one has not.
     pub lacking: Vec<&'static str>,
-    /// Where all that was looked for.
-    looked: Looked,
+    /// Where all that was looked for; none where that may have changed meanwhile.
+    looked: Option<Looked>,
 }
 
 /// The files of the driver that was last asked about: they are looked for anew when something is
 /// different where they were looked for.
 #[derive(Debug, Default)]
-pub struct LastDriver(Mutex<Option<(String, DriverFiles)>>);
+pub struct LastDriver(Mutex<Option<(String, Arc<DriverFiles>)>>);
 
 // === impl LastDriver ===
 
@@ -71,19 +71,22 @@ impl LastDriver {
     ///
     /// # Errors
     /// As [`DriverFiles::find`].
-    pub fn files(&self, driver: Installed<'_>) -> Result<DriverFiles, DriverError> {
+    pub fn files(&self, driver: Installed<'_>) -> Result<Arc<DriverFiles>, DriverError> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((version, files)) = last.as_mut()
             && version == driver.version
-            && files.is_current(driver)
+            && files.looked.as_ref().is_some_and(|looked| driver.root.is_as(looked))
         {
             // Daemons come and go.
-            files.sockets = file::sockets(driver);
-            return Ok(files.clone());
+            let sockets = file::sockets(driver);
+            if files.sockets != sockets {
+                Arc::make_mut(files).sockets = sockets;
+            }
+            return Ok(Arc::clone(files));
         }
         *last = None;
-        let files = DriverFiles::find(driver)?;
-        *last = Some((driver.version.to_owned(), files.clone()));
+        let files = Arc::new(DriverFiles::find(driver)?);
+        *last = Some((driver.version.to_owned(), Arc::clone(&files)));
         Ok(files)
     }
 }
@@ -106,7 +109,7 @@ impl DriverFiles {
             firmware: file::firmware(driver),
             sockets: file::sockets(driver),
             lacking: Vec::new(),
-            looked: Looked::default(),
+            looked: None,
         };
         files.graphics.extend(file::settings(driver));
         files.lacking = files.lacks();
@@ -118,12 +121,6 @@ impl DriverFiles {
     pub fn mounts(&self) -> impl Iterator<Item = &MountFile> {
         let all = [&self.libraries, &self.graphics, &self.binaries, &self.firmware, &self.sockets];
         all.into_iter().flatten()
-    }
-
-    /// Whether looking again would find the same, but for sockets.
-    fn is_current(&self, driver: Installed<'_>) -> bool {
-        let mut files = self.mounts().filter(|file| file.kind == MountKind::File);
-        driver.root.is_as(&self.looked) && files.all(|file| Path::new(&file.host_path).is_file())
     }
 
     /// What most drivers have, as far as this one has it not.

@@ -8,10 +8,11 @@ use std::{
     io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use divvy_hook::container::{cache, elf::Library, root::Root};
-use rustix::fs::{Dir, FileType};
+use rustix::fs::{Dir, FileType, Stat};
 
 use crate::gpu::{MountFile, MountKind};
 
@@ -25,12 +26,16 @@ pub struct DriverRoot {
 }
 
 /// The folders that something was looked for in, and what they were then: a folder that has another
-/// name in it has another time. None stands for one that was not there.
+/// name in it has another time. None stands for one that was not there: that shows in the one above.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Looked(BTreeMap<PathBuf, Option<Seen>>);
 
 /// Device, inode, and time of the last change in nanoseconds.
 type Seen = (u64, u64, i128);
+
+/// How coarse the clock of a file system may be: what changes so soon after a folder's time shows in
+/// no other time.
+const CLOCK: Duration = Duration::from_millis(20);
 
 /// The most names of a folder; a desktop's folder of libraries has a tenth of it.
 const MAX_NAMES: usize = 1 << 16;
@@ -63,24 +68,37 @@ impl DriverRoot {
         self.place(path, FileType::RegularFile)
     }
 
+    /// What stands at `path`, links followed below the root.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn stat(&self, path: &Path) -> io::Result<Stat> {
+        Ok(self.root.stat(path)?)
+    }
+
     /// Where the folder at `path` really is, below the root.
     pub(super) fn folder(&self, path: &Path) -> Option<PathBuf> {
         self.place(path, FileType::Directory)
     }
 
-    /// Where the socket at `path` really is, below the root.
+    /// Where the socket at `path` really is, below the root. That it was looked for is not noted.
     pub(super) fn socket(&self, path: &Path) -> Option<PathBuf> {
-        self.place(path, FileType::Socket)
+        self.real(path, FileType::Socket)
     }
 
-    /// What was looked at since it was opened.
-    pub(super) fn looked(&self) -> Looked {
-        self.looked.borrow().clone()
+    /// What was looked at since it was opened; none where it may have changed meanwhile.
+    pub(super) fn looked(&self) -> Option<Looked> {
+        let looked = self.looked.borrow();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let sure = i128::try_from(now.saturating_sub(CLOCK).as_nanos()).unwrap_or_default();
+        let told = looked.0.values().flatten().all(|(.., time)| *time < sure);
+        told.then(|| looked.clone())
     }
 
     /// Whether all folders are as they were when they were looked in.
     pub(super) fn is_as(&self, looked: &Looked) -> bool {
-        looked.0.iter().all(|(folder, seen)| self.see(folder) == *seen)
+        let mut there = looked.0.iter().filter(|(_, seen)| seen.is_some());
+        there.all(|(folder, seen)| self.see(folder) == *seen)
     }
 
     fn see(&self, folder: &Path) -> Option<Seen> {
@@ -89,17 +107,29 @@ impl DriverRoot {
         Some((stat.st_dev, stat.st_ino, time))
     }
 
-    /// Notes that something is looked for in a folder.
+    /// Notes that something is looked for in a folder, or in what is there of those above it.
     fn look(&self, folder: Option<&Path>) {
-        if let Some(folder) = folder.filter(|folder| !self.looked.borrow().0.contains_key(*folder))
-        {
+        for folder in folder.iter().flat_map(|folder| folder.ancestors()) {
+            if self.looked.borrow().0.get(folder).is_some_and(Option::is_some) {
+                return;
+            }
             let seen = self.see(folder);
             self.looked.borrow_mut().0.insert(folder.to_owned(), seen);
+            if seen.is_some() {
+                return;
+            }
         }
     }
 
     fn place(&self, path: &Path, kind: FileType) -> Option<PathBuf> {
         self.look(path.parent());
+        let real = self.real(path, kind)?;
+        // A link may lead to where nobody looked.
+        self.look(real.parent());
+        Some(real)
+    }
+
+    fn real(&self, path: &Path, kind: FileType) -> Option<PathBuf> {
         let stat = self.root.stat(path).ok()?;
         (FileType::from_raw_mode(stat.st_mode) == kind).then(|| self.root.real(path).ok())?
     }

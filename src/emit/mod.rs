@@ -15,7 +15,7 @@ use divvy_cdi::spec::{Device, Spec, Version};
 use divvy_hook::record::{self, CLAIM_KIND, ClaimRecord, Driver, SpecRef, Stamp};
 
 use crate::{
-    claim::DRIVER,
+    claim::{DRIVER, is_uid},
     gpu::Files,
     journal::Entry,
     mps::Access,
@@ -31,9 +31,9 @@ pub fn spec_name(uid: &str) -> String {
     format!("{OF_CLAIM}{uid}.json")
 }
 
-/// Whether a claim's spec has this file name.
-pub fn is_spec(name: &str) -> bool {
-    name.starts_with(OF_CLAIM) && name.ends_with(".json")
+/// The UID of the claim whose spec has this file name.
+pub fn uid_of(name: &str) -> Option<&str> {
+    name.strip_prefix(OF_CLAIM)?.strip_suffix(".json").filter(|uid| is_uid(uid))
 }
 
 const OF_CLAIM: &str = "gpu.divvy.dev-claim_";

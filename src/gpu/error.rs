@@ -313,10 +313,15 @@ impl From<DriverError> for GpuError {
 }
 
 impl GpuError {
-    /// No answer came in time: what was asked for may be done yet.
-    pub fn is_silence(&self) -> bool {
+    /// What was asked for may be there all the same, or come yet: no answer came in time, or what was
+    /// half made could not be undone.
+    pub fn leaves_open(&self) -> bool {
         use super::FaultKind::Silent;
-        matches!(self, Self::DriverSilent { .. } | Self::Fault(Fault { kind: Silent { .. }, .. }))
+        match self {
+            Self::DriverSilent { .. } | Self::HalfMade { .. } => true,
+            Self::Fault(Fault { kind, .. }) => matches!(kind, Silent { .. }),
+            _ => false,
+        }
     }
 
     /// Stable, for programs.

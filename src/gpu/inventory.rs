@@ -143,6 +143,16 @@ impl Inventory {
         self.gpus.iter().find(|gpu| gpu.uuid == uuid)
     }
 
+    /// [`Self::gpu`], or why it is not there: one that has never said its UUID may be it.
+    pub fn find(&self, uuid: &str) -> Result<&Gpu, GpuError> {
+        let may_be = |fault: &&Fault| fault.uuid.as_deref().is_none_or(|its| its == uuid);
+        let fault = || self.fault_of(uuid).or_else(|| self.faults.iter().find(may_be));
+        self.gpu(uuid).ok_or_else(|| match fault() {
+            Some(fault) => GpuError::Fault(fault.clone()),
+            None => GpuError::NoGpu { gpu: uuid.to_owned() },
+        })
+    }
+
     /// What is wrong with the GPU with this UUID, if anything is and it is known.
     pub fn fault_of(&self, uuid: &str) -> Option<&Fault> {
         self.faults.iter().find(|fault| fault.uuid.as_deref() == Some(uuid))
@@ -227,6 +237,15 @@ impl Gpu {
     pub fn partition(&self, profile: &str, placement: Placement) -> Option<&Partition> {
         let mut all = self.partitions().iter();
         all.find(|there| there.profile == profile && there.placement == placement)
+    }
+
+    /// The partition with this UUID, or that there is none.
+    pub fn partition_with(&self, uuid: &str) -> Result<&Partition, GpuError> {
+        let found = self.partitions().iter().find(|there| there.uuid == uuid);
+        found.ok_or_else(|| GpuError::NoPartition {
+            gpu: self.uuid.clone(),
+            partition: uuid.to_owned(),
+        })
     }
 
     /// The partitions that exist.

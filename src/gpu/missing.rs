@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition, PciAddress,
-    Placement,
+    ComputeMode, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
+    PciAddress, Placement,
 };
 use crate::program::Program;
 
@@ -67,11 +67,11 @@ impl Gpus for Missing {
         self.error()
     }
 
-    fn device_files(&self, _: &str, _: Option<&str>) -> Result<Files, GpuError> {
+    fn device_files(&self, _: &Gpu, _: Option<&str>) -> Result<Files, GpuError> {
         self.error()
     }
 
-    fn display_files(&self, _: &str) -> Result<Files, GpuError> {
+    fn display_files(&self, _: &Gpu) -> Result<Files, GpuError> {
         self.error()
     }
 

@@ -43,6 +43,12 @@ pub trait Gpus: fmt::Debug + Send + Sync {
     /// [`Self::inventory`] of the GPUs that sit there alone: no other is waited for.
     fn inventory_of(&self, only: Option<&BTreeSet<PciAddress>>) -> Result<Inventory, GpuError>;
 
+    /// The UUIDs of the GPUs that sit there, as far as they are known without a look: they may be
+    /// others by now.
+    fn uuids(&self, _at: &BTreeSet<PciAddress>) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
     /// Makes a partition of this profile exactly there. On failure nothing is left half made.
     fn create_partition(
         &self,
@@ -73,11 +79,12 @@ pub trait Gpus: fmt::Debug + Send + Sync {
     /// The driver's control program of MPS, where this backend has one.
     fn mps_control(&self) -> Result<Program, GpuError>;
 
-    /// What a container needs to use this GPU (`partition`: this part of it) alone.
-    fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError>;
+    /// What a container needs to use this GPU (`partition`: this part of it, by UUID) alone. It is not
+    /// looked at again: it is as it was in the inventory that it is of.
+    fn device_files(&self, gpu: &Gpu, partition: Option<&str>) -> Result<Files, GpuError>;
 
     /// What a container needs to render and to show with this GPU: its DRM nodes, where it has any.
-    fn display_files(&self, gpu: &str) -> Result<Files, GpuError>;
+    fn display_files(&self, gpu: &Gpu) -> Result<Files, GpuError>;
 
     /// What a container needs besides, whichever device it has: control nodes, driver files.
     fn driver_files(&self) -> Result<Files, GpuError>;

@@ -28,6 +28,25 @@ pub(super) struct Index {
     dir: PathBuf,
 }
 
+/// Why the index cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Something else lies there than divvy makes.
+    #[error(
+        "{}: is not what the journal's index has there: remove {}, it is made anew from the entries",
+        path.display(), index.display()
+    )]
+    Strange {
+        /// What lies there.
+        path: PathBuf,
+        /// The index.
+        index: PathBuf,
+    },
+}
+
 /// The GPU of a claim of which it is not known which GPUs it has.
 pub(super) const UNKNOWN: &str = "unknown";
 
@@ -45,10 +64,10 @@ impl Index {
     /// Makes the index anew, and removes those of earlier boots. It is there when it is whole.
     pub(super) fn make(
         &self,
-        fill: impl FnOnce(&Self) -> Result<(), FileError>,
-    ) -> Result<(), FileError> {
-        let failed = |source| FileError::Io { path: self.dir.clone(), doing: "write", source };
+        fill: impl FnOnce(&Self) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
         let Some(all) = self.dir.parent() else { return Ok(()) };
+        let failed = |error: io::Error| self.failed(all, "write", error);
         match std::fs::remove_dir_all(all) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -61,24 +80,26 @@ impl Index {
     }
 
     /// The claims that may hold this GPU.
-    pub(super) fn claims(&self, gpu: &str) -> Result<BTreeSet<String>, FileError> {
-        let mut claims = names(&self.of_gpu(gpu))?;
-        claims.append(&mut names(&self.of_gpu(UNKNOWN))?);
+    pub(super) fn claims(&self, gpu: &str) -> Result<BTreeSet<String>, IndexError> {
+        let mut claims = self.names(&self.of_gpu(gpu))?;
+        claims.append(&mut self.names(&self.of_gpu(UNKNOWN))?);
         Ok(claims)
     }
 
     /// The claims that may hold any GPU.
-    pub(super) fn all_claims(&self) -> Result<BTreeSet<String>, FileError> {
+    pub(super) fn all_claims(&self) -> Result<BTreeSet<String>, IndexError> {
         let mut claims = BTreeSet::new();
-        for gpu in names(&self.dir.join("gpus"))? {
-            claims.append(&mut names(&self.of_gpu(&gpu))?);
+        for gpu in self.names(&self.dir.join("gpus"))? {
+            claims.append(&mut self.names(&self.of_gpu(&gpu))?);
         }
         Ok(claims)
     }
 
-    pub(super) fn add(&self, gpu: &str, uid: &str) -> Result<(), FileError> {
+    pub(super) fn add(&self, gpu: &str, uid: &str) -> Result<(), IndexError> {
         let dir = self.of_gpu(gpu);
-        let (path, flags) = (dir.join(uid), OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC);
+        let path = dir.join(uid);
+        // Whatever lies there, it is not waited for.
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let add = || fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR).map(drop);
         let mut added = add();
         if added == Err(Errno::NOENT) {
@@ -86,35 +107,45 @@ impl Index {
             file::make_dir(&dir, 0o700, Durability::Volatile)?;
             added = add();
         }
-        added.map_err(|errno| failed(&path, "write", errno))
+        added.map_err(|errno| self.failed(&path, "write", errno))
     }
 
-    pub(super) fn remove(&self, gpu: &str, uid: &str) -> Result<(), FileError> {
-        file::remove(&self.of_gpu(gpu).join(uid), Durability::Volatile).map(drop)
+    pub(super) fn remove(&self, gpu: &str, uid: &str) -> Result<(), IndexError> {
+        Ok(file::remove(&self.of_gpu(gpu).join(uid), Durability::Volatile).map(drop)?)
     }
 
     /// The UID of the claim that has this name.
-    pub(super) fn named(&self, namespace: &str, name: &str) -> Result<Option<String>, FileError> {
+    pub(super) fn named(&self, namespace: &str, name: &str) -> Result<Option<String>, IndexError> {
         let path = self.of_namespace(namespace).join(name);
         match fs::readlink(&path, Vec::new()) {
             Ok(uid) => Ok(Some(uid.to_string_lossy().into_owned())),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(failed(&path, "read", errno)),
+            Err(errno) => Err(self.failed(&path, "read", errno)),
         }
     }
 
     /// Gives a claim this name, whoever had it.
-    pub(super) fn name(&self, namespace: &str, name: &str, uid: &str) -> Result<(), FileError> {
+    pub(super) fn name(&self, namespace: &str, name: &str, uid: &str) -> Result<(), IndexError> {
         let dir = self.of_namespace(namespace);
-        file::make_dir(&self.dir.join("names"), 0o700, Durability::Volatile)?;
-        file::make_dir(&dir, 0o700, Durability::Volatile)?;
         let path = dir.join(name);
-        file::remove(&path, Durability::Volatile)?;
-        fs::symlink(uid, &path).map_err(|errno| failed(&path, "write", errno))
+        let link = || fs::symlink(uid, &path);
+        let linked = match link() {
+            Err(Errno::NOENT) => {
+                file::make_dir(&self.dir.join("names"), 0o700, Durability::Volatile)?;
+                file::make_dir(&dir, 0o700, Durability::Volatile)?;
+                link()
+            }
+            Err(Errno::EXIST) => {
+                file::remove(&path, Durability::Volatile)?;
+                link()
+            }
+            linked => linked,
+        };
+        linked.map_err(|errno| self.failed(&path, "write", errno))
     }
 
     /// Takes a claim's name from it.
-    pub(super) fn unname(&self, namespace: &str, name: &str, uid: &str) -> Result<(), FileError> {
+    pub(super) fn unname(&self, namespace: &str, name: &str, uid: &str) -> Result<(), IndexError> {
         if self.named(namespace, name)?.is_some_and(|has| has == uid) {
             file::remove(&self.of_namespace(namespace).join(name), Durability::Volatile)?;
         }
@@ -128,22 +159,32 @@ impl Index {
     fn of_namespace(&self, namespace: &str) -> PathBuf {
         self.dir.join("names").join(namespace)
     }
-}
 
-/// What lies in a directory; nothing where it is missing.
-fn names(dir: &Path) -> Result<BTreeSet<String>, FileError> {
-    let failed = |source| FileError::Io { path: dir.to_owned(), doing: "read", source };
-    let listing = match std::fs::read_dir(dir) {
-        Ok(listing) => listing,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        Err(error) => return Err(failed(error)),
-    };
-    let name = |entry: io::Result<std::fs::DirEntry>| {
-        Ok(entry.map_err(failed)?.file_name().to_string_lossy().into_owned())
-    };
-    listing.map(name).collect()
-}
+    /// What lies in a directory; nothing where it is missing.
+    fn names(&self, dir: &Path) -> Result<BTreeSet<String>, IndexError> {
+        let failed = |error| self.failed(dir, "read", error);
+        let listing = match std::fs::read_dir(dir) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let name = |entry: io::Result<std::fs::DirEntry>| {
+            Ok(entry.map_err(failed)?.file_name().to_string_lossy().into_owned())
+        };
+        listing.map(name).collect()
+    }
 
-fn failed(path: &Path, doing: &'static str, errno: Errno) -> FileError {
-    FileError::Io { path: path.to_owned(), doing, source: errno.into() }
+    fn failed(&self, path: &Path, doing: &'static str, error: impl Into<io::Error>) -> IndexError {
+        use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory};
+        let (path, source) = (path.to_owned(), error.into());
+        // A FIFO has no reader, and what is no link leads nowhere.
+        let nobody_reads = Errno::from_io_error(&source) == Some(Errno::NXIO);
+        match source.kind() {
+            NotADirectory | IsADirectory | InvalidInput => {}
+            _ if nobody_reads => {}
+            _ => return FileError::Io { path, doing, source }.into(),
+        }
+        let index = self.dir.parent().unwrap_or(&self.dir).to_owned();
+        IndexError::Strange { path, index }
+    }
 }

@@ -9,6 +9,7 @@
 
 mod entry;
 mod index;
+mod stranger;
 mod work;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
 };
 
 use divvy_cdi::file::{self, Durability, FileError, Trust};
@@ -24,7 +26,10 @@ use serde::Deserialize;
 
 use crate::{claim::is_uid, lock::LockError};
 
+use stranger::Strangers;
+
 pub use entry::{Entry, Stage};
+pub use index::IndexError;
 pub use work::{Alone, Claimed, Work};
 
 /// The journal in a state directory (`/var/lib/divvy`).
@@ -33,6 +38,7 @@ pub struct Journal {
     state_dir: PathBuf,
     /// Where the entries lie.
     dir: PathBuf,
+    strangers: Arc<Mutex<Option<Strangers>>>,
 }
 
 /// What lies among the entries.
@@ -59,6 +65,9 @@ pub enum JournalError {
     /// The lock.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// The index.
+    #[error(transparent)]
+    Index(#[from] IndexError),
     /// The directory cannot be listed.
     #[error("{}: the journal cannot be listed", path.display())]
     Directory {
@@ -105,7 +114,8 @@ const ENTRY: &str = ".json";
 impl Journal {
     /// The journal in `state_dir`; nothing is looked at or made.
     pub fn new(state_dir: &Path) -> Self {
-        Self { state_dir: state_dir.to_owned(), dir: state_dir.join("claims") }
+        let (state_dir, dir) = (state_dir.to_owned(), state_dir.join("claims"));
+        Self { state_dir, dir, strangers: Arc::default() }
     }
 
     /// Where the entries lie.
@@ -285,7 +295,8 @@ impl JournalError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::File(error) => error.code(),
-            Self::Lock(_) | Self::Directory { .. } => "STATE-DIR",
+            Self::Index(IndexError::File(error)) => error.code(),
+            Self::Lock(_) | Self::Index(_) | Self::Directory { .. } => "STATE-DIR",
             Self::Invalid { .. } => "JOURNAL-INVALID",
             Self::Version { .. } => "JOURNAL-NEWER",
         }

@@ -183,6 +183,80 @@ fn another_boot_makes_its_own_index_out_of_the_entries() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test's own input")]
+fn what_lies_in_the_place_of_the_index_is_named_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::new(dir.path());
+    let says = |error: super::JournalError, path: &str| {
+        let (text, path, index) =
+            (error.to_string(), dir.path().join(path), dir.path().join("index"));
+        assert_eq!(error.code(), "STATE-DIR", "{text}");
+        let says = format!("{}: is not what the journal's index has", path.display());
+        assert!(text.starts_with(&says), "{text}");
+        assert!(text.contains(&format!("remove {}, it is made anew", index.display())), "{text}");
+    };
+    fs::write(dir.path().join("index"), "").unwrap();
+    says(journal.work("b").unwrap_err(), "index");
+    fs::remove_file(dir.path().join("index")).unwrap();
+    // A file of a boot's name is made a folder.
+    fs::create_dir(dir.path().join("index")).unwrap();
+    fs::write(dir.path().join("index/b"), "").unwrap();
+    let work = journal.work("b").unwrap();
+    let gpus = dir.path().join("index/b/gpus");
+    fs::create_dir_all(gpus.join("GPU-1/a")).unwrap();
+    let mut claimed = work.claim("a").unwrap();
+    says(claimed.write(&entry("a")).unwrap_err(), "index/b/gpus/GPU-1/a");
+    fs::remove_dir_all(&gpus).unwrap();
+    fs::create_dir_all(gpus.join("GPU-1")).unwrap();
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, gpus.join("GPU-1/a"), fifo, mode, 0).unwrap();
+    says(claimed.write(&entry("a")).unwrap_err(), "index/b/gpus/GPU-1/a");
+    fs::remove_dir_all(gpus.join("GPU-1")).unwrap();
+    fs::write(gpus.join("GPU-1"), "").unwrap();
+    let of = BTreeSet::from(["GPU-1".to_owned()]);
+    says(claimed.held_by_others(Some(&of)).unwrap_err(), "index/b/gpus/GPU-1");
+    fs::create_dir_all(dir.path().join("index/b/names/default/c")).unwrap();
+    says(claimed.take_name("default", "c").unwrap_err(), "index/b/names/default/c");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test's own input")]
+fn who_is_not_known_is_seen_as_their_specs_come_and_go() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let journal = Journal::new(dir.path());
+    let work = journal.work("b").unwrap();
+    let cdi = dir.path().join("cdi");
+    let strangers = || Vec::from_iter(journal.strangers(&cdi).unwrap()).join(" ");
+    let spec = |uid: &str| cdi.join(crate::emit::spec_name(uid));
+    assert_eq!(strangers(), "", "no directory yet");
+    fs::create_dir(&cdi).unwrap();
+    fs::write(spec("x"), "").unwrap();
+    assert_eq!(strangers(), "x");
+    fs::write(spec("y"), "").unwrap();
+    fs::write(cdi.join("other.json"), "").unwrap();
+    assert_eq!(strangers(), "x y");
+    // As divvy writes them.
+    fs::write(cdi.join(".z"), "").unwrap();
+    fs::rename(cdi.join(".z"), spec("z")).unwrap();
+    fs::remove_file(spec("x")).unwrap();
+    assert_eq!(strangers(), "y z");
+    open(&work, "y");
+    assert_eq!(strangers(), "z", "y is ours");
+    // More than the system keeps for a watcher: 16384 unless it is told otherwise.
+    for _ in 0..6000 {
+        fs::write(spec("many"), "").unwrap();
+        fs::remove_file(spec("many")).unwrap();
+    }
+    fs::write(spec("many"), "").unwrap();
+    assert_eq!(strangers(), "many z");
+    fs::rename(&cdi, dir.path().join("away")).unwrap();
+    fs::create_dir(&cdi).unwrap();
+    assert_eq!(strangers(), "");
+    fs::write(spec("w"), "").unwrap();
+    assert_eq!(strangers(), "w");
+}
+
+#[test]
 fn a_name_is_one_claims_from_before_its_entry() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());

@@ -16,12 +16,12 @@ use std::{
     time::SystemTime,
 };
 
-use divvy_cdi::file::{self, Durability, FileError};
+use divvy_cdi::file::{self, Durability};
 use divvy_hook::record::Origin;
 
 use super::{
     Entry, Journal, JournalError, Listed,
-    index::{Index, UNKNOWN},
+    index::{Index, IndexError, UNKNOWN},
 };
 use crate::{lock::Lock, plan::Held};
 
@@ -334,7 +334,7 @@ impl Claimed<'_> {
     }
 
     /// What the index and the locks still have of a claim that is no more.
-    fn forget(&mut self) -> Result<(), FileError> {
+    fn forget(&mut self) -> Result<(), IndexError> {
         let index = &self.work.index;
         if let Some((namespace, name)) = &self.named {
             index.unname(namespace, name, &self.uid)?;

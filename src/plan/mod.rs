@@ -290,25 +290,6 @@ fn step(planned: &Planned, device: &Device<'_>) -> Option<Step> {
     }
 }
 
-// === impl Plan ===
-
-impl Plan {
-    /// Its devices that somebody else made, to be adopted or not, with their UUIDs.
-    pub fn found(&self) -> impl Iterator<Item = (&Planned, &str)> {
-        self.devices.iter().filter_map(|device| {
-            let adopted = self.steps.iter().find_map(|step| match (step, &device.target) {
-                (Step::Partition(made), Target::Partition { gpu, placement, .. })
-                    if made.gpu == *gpu && made.placement == *placement =>
-                {
-                    made.uuid.as_deref()
-                }
-                _ => None,
-            });
-            Some((device, device.existing.as_deref().or(adopted)?))
-        })
-    }
-}
-
 // === impl Target ===
 
 impl Target {

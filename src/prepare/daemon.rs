@@ -11,7 +11,7 @@ use super::{
     step::{Failed, note},
 };
 use crate::{
-    gpu::{ComputeMode, Fault, GpuError, Inventory},
+    gpu::{ComputeMode, GpuError, Inventory},
     journal::{Claimed, Entry, Work},
     mps::{Access, Mps},
     plan::{Daemon, Planned, Step, Target},
@@ -201,16 +201,7 @@ fn modes(
     daemon: &Daemon,
     inventory: &Inventory,
 ) -> Result<BTreeMap<String, ComputeMode>, GpuError> {
-    let mode = |uuid: &str| match inventory.gpu(uuid) {
-        Some(gpu) => Ok((gpu.uuid.clone(), gpu.compute_mode)),
-        // Not left out: it would never be set, nor set back.
-        None => {
-            // One that has never said its own may be it.
-            let may_be = |fault: &&Fault| fault.uuid.as_deref().is_none_or(|its| its == uuid);
-            let fault = inventory.faults.iter().find(may_be);
-            let none = || GpuError::NoGpu { gpu: uuid.to_owned() };
-            Err(fault.cloned().map_or_else(none, GpuError::Fault))
-        }
-    };
+    // None is left out: it would never be set, nor set back.
+    let mode = |uuid: &str| inventory.find(uuid).map(|gpu| (gpu.uuid.clone(), gpu.compute_mode));
     daemon.whole_gpus().map(mode).collect()
 }

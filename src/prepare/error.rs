@@ -159,9 +159,9 @@ impl PrepareError {
 // === impl StepError ===
 
 impl StepError {
-    /// A GPU did not answer in time: what it was told may be done yet.
-    pub(super) fn is_silence(&self) -> bool {
-        matches!(self, Self::Gpu(error) if error.is_silence())
+    /// [`GpuError::leaves_open`]
+    pub(super) fn leaves_open(&self) -> bool {
+        matches!(self, Self::Gpu(error) if error.leaves_open())
     }
 
     /// Stable, for programs.

@@ -6,6 +6,7 @@
 //! way, exactly what was done is undone; whatever a crash leaves, the next one to come undoes.
 
 mod daemon;
+mod elsewhere;
 mod error;
 mod mend;
 mod publish;
@@ -16,21 +17,23 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-use divvy_cdi::file::{self, FileError, MAX_SPEC_BYTES, Trust};
+use divvy_cdi::file::{self, FileError, Trust};
 use divvy_hook::record::{Origin, RunDir};
 
 use crate::{
     allocate::{self, AllocateError},
     claim::{Allocation, Claim, Class},
-    emit,
-    gpu::{GpuError, Gpus},
+    gpu::{GpuError, Gpus, Inventory},
     journal::{Claimed, Entry, Journal, JournalError, Stage, VERSION},
-    plan::{self, Plan, PlanError, Planned, Step},
+    plan::{self, Plan, PlanError, Step},
 };
+
+use mend::Mended;
 
 pub use error::{PrepareError, StepError, Undone};
 pub use reconcile::Reconciled;
@@ -115,10 +118,11 @@ impl Node<'_> {
         {
             return Err(PrepareError::NameTaken { claim: claim.title(), uid });
         }
-        let (mut entry, steps) = self.begin(&mut claimed, claim, classes, origin, asked)?;
-        match self.act(&mut claimed, &mut entry, steps) {
+        let (mut entry, steps, seen) = self.begin(&mut claimed, claim, classes, origin, asked)?;
+        match self.act(&mut claimed, &mut entry, steps, &seen) {
             Ok(()) => Ok(Prepared { entry, fresh: true }),
             Err((doing, source)) => {
+                self.reopen(&mut claimed, &mut entry);
                 let (claim, left) = (entry.title(), self.undo(&mut claimed, &entry));
                 Err(PrepareError::Step { claim, doing, source: Box::new(source), left })
             }
@@ -135,14 +139,18 @@ impl Node<'_> {
         let mut claimed = work.claim(uid)?;
         let Some(mut entry) = self.known(&mut claimed)? else { return Ok(false) };
         claimed.lock_gpus(&entry.gpus())?;
-        if entry.stage == Stage::Done {
-            // From here on, whoever finds it after a crash goes on ending it. On a full disk it can be
-            // ended all the same: only a crash would bring it back, whole.
-            entry.stage = Stage::Started;
-            let _said = claimed.write(&entry);
-        }
+        self.reopen(&mut claimed, &mut entry);
         self.end(&mut claimed, &entry)?;
         Ok(true)
+    }
+
+    /// From here on, whoever finds it after a crash goes on ending it. On a full disk it can be ended
+    /// all the same: only a crash would bring it back, whole.
+    fn reopen(&self, claimed: &mut Claimed<'_>, entry: &mut Entry) {
+        if entry.stage == Stage::Done {
+            entry.stage = Stage::Started;
+            let _said = claimed.write(entry);
+        }
     }
 
     /// Takes away what crashes left half written, if nobody is at work: whoever is does not wait
@@ -158,10 +166,14 @@ impl Node<'_> {
         Ok(())
     }
 
-    /// The entry of a claim, made anew where it is damaged.
+    /// The entry of a claim, made anew where it is damaged. Where it cannot be, and something is left
+    /// of the claim, that is said once.
     fn known(&self, claimed: &mut Claimed<'_>) -> Result<Option<Entry>, PrepareError> {
         match claimed.entry() {
-            Err(JournalError::Invalid { .. }) => Ok(self.mend(claimed)?.1),
+            Err(error @ JournalError::Invalid { .. }) => match self.mend(claimed, error)? {
+                Mended { entry: None, error, left: true, .. } => Err(error.into()),
+                Mended { entry, .. } => Ok(entry),
+            },
             known => Ok(known?),
         }
     }
@@ -180,9 +192,9 @@ impl Node<'_> {
             "--gpus has changed since"
         } else if entry.stage == Stage::Done && entry.asked != asked {
             "its manifest has changed since"
-        } else if entry.stage == Stage::Done && entry.cdi_dir != absolute(self.cdi_dir)? {
+        } else if entry.stage == Stage::Done && !is_same_dir(&entry.cdi_dir, self.cdi_dir)? {
             "its CDI spec lies elsewhere: --cdi-dir has changed since"
-        } else if entry.stage == Stage::Done && entry.run_dir != absolute(self.run.path())? {
+        } else if entry.stage == Stage::Done && !is_same_dir(&entry.run_dir, self.run.path())? {
             "its record lies elsewhere: --run-dir has changed since"
         } else {
             return Ok(());
@@ -190,8 +202,8 @@ impl Node<'_> {
         Err(PrepareError::Changed { claim: claim.title(), differs })
     }
 
-    /// Everything that can be said before the machine is changed: the new entry, and what is to be
-    /// done for it.
+    /// Everything that can be said before the machine is changed: the new entry, what is to be done
+    /// for it, and its GPUs as they are.
     fn begin(
         &self,
         claimed: &mut Claimed<'_>,
@@ -199,12 +211,12 @@ impl Node<'_> {
         classes: &[Class],
         origin: Origin,
         asked: String,
-    ) -> Result<(Entry, Vec<Step>), PrepareError> {
+    ) -> Result<(Entry, Vec<Step>, Inventory), PrepareError> {
         let (cdi_dir, run_dir) = (absolute(self.cdi_dir)?, absolute(self.run.path())?);
         let trust = Trust::of_process();
         file::check_dir(&cdi_dir, &trust)?;
         file::check_dir(&run_dir, &trust)?;
-        let plan = self.plan(claimed, claim, classes)?;
+        let (plan, seen) = self.plan(claimed, claim, classes)?;
         let entry = Entry {
             version: VERSION,
             uid: claim.uid.clone(),
@@ -221,16 +233,16 @@ impl Node<'_> {
             devices: plan.devices,
             steps: Vec::new(),
         };
-        Ok((entry, plan.steps))
+        Ok((entry, plan.steps, seen))
     }
 
-    /// What the claim gets, of GPUs that nobody else changes from here on.
+    /// What the claim gets, of GPUs that nobody else changes from here on, and how these are.
     fn plan(
         &self,
         claimed: &mut Claimed<'_>,
         claim: &Claim,
         classes: &[Class],
-    ) -> Result<Plan, PrepareError> {
+    ) -> Result<(Plan, Inventory), PrepareError> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -239,45 +251,9 @@ impl Node<'_> {
                 Err(PrepareError::Plan(PlanError::Overlap { .. }))
                     if claim.allocation.is_none() && tries < CHOICES => {}
                 Err(PrepareError::Allocate(AllocateError::NoDevice { .. })) if tries == 1 => {}
-                planned => {
-                    let plan = planned?;
-                    let is_nobodys = |(device, uuid)| self.is_nobodys(claim, device, uuid);
-                    plan.found().try_for_each(is_nobodys)?;
-                    return Ok(plan);
-                }
+                planned => return planned,
             }
         }
-    }
-
-    /// Refuses a partition that this journal does not know, where the claim of another journal has
-    /// it: its spec lies beside ours.
-    fn is_nobodys(&self, claim: &Claim, device: &Planned, uuid: &str) -> Result<(), PrepareError> {
-        let failed = |source| FileError::Io { path: self.cdi_dir.into(), doing: "read", source };
-        let listing = match std::fs::read_dir(self.cdi_dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            listing => listing.map_err(failed)?,
-        };
-        for spec in listing {
-            let spec = spec.map_err(failed)?.path();
-            if !spec.file_name().and_then(|name| name.to_str()).is_some_and(emit::is_spec) {
-                continue;
-            }
-            let text = match file::read(&spec, MAX_SPEC_BYTES, &Trust::of_process()) {
-                // Gone since it was listed.
-                Err(FileError::NotFound { .. }) => continue,
-                text => text?,
-            };
-            if String::from_utf8_lossy(&text).contains(uuid) {
-                let by = format!(
-                    "is given away by {}; this journal does not know it: another divvy state \
-                     directory made it",
-                    spec.display()
-                );
-                let (claim, device) = (claim.title(), device.device.clone());
-                return Err(PlanError::Overlap { claim, device, by }.into());
-            }
-        }
-        Ok(())
     }
 
     fn plan_once(
@@ -285,23 +261,29 @@ impl Node<'_> {
         claimed: &mut Claimed<'_>,
         claim: &Claim,
         classes: &[Class],
-    ) -> Result<Plan, PrepareError> {
+    ) -> Result<(Plan, Inventory), PrepareError> {
         let looked = SystemTime::now();
         let addresses = |allocation: &Allocation| {
             plan::addresses(allocation.results.iter().map(|given| given.device.as_str()))
         };
-        let (mut inventory, allocation) = match &claim.allocation {
-            // No other GPU is waited for.
+        let (mut inventory, elsewhere, allocation) = match &claim.allocation {
             Some(allocation) => {
-                let inventory = self.gpus.inventory_of(Some(&addresses(allocation)))?;
-                (inventory, Cow::Borrowed(allocation))
+                let at = addresses(allocation);
+                // What is seen behind the lock is not looked at again.
+                claimed.lock_gpus(&self.gpus.uuids(&at))?;
+                // No other GPU is waited for.
+                let inventory = self.gpus.inventory_of(Some(&at))?;
+                let elsewhere = self.held_elsewhere(&inventory)?;
+                (inventory, elsewhere, Cow::Borrowed(allocation))
             }
             None => {
                 // Before what is there: a claim that ends in between still holds it.
-                let held = claimed.held_by_others(None)?;
+                let mut held = claimed.held_by_others(None)?;
                 let inventory = self.gpus.inventory()?;
+                let elsewhere = self.held_elsewhere(&inventory)?;
+                held.extend_from_slice(&elsewhere);
                 let allocated = allocate::allocate(claim, classes, &inventory, &held)?;
-                (inventory, Cow::Owned(allocated.allocation()))
+                (inventory, elsewhere, Cow::Owned(allocated.allocation()))
             }
         };
         let at = addresses(&allocation);
@@ -311,13 +293,15 @@ impl Node<'_> {
         if claimed.lock_gpus(&gpus)? + CLOCK >= looked {
             inventory = self.gpus.inventory_of(Some(&at))?;
         }
-        let held = claimed.held_by_others(Some(&gpus))?;
+        let mut held = claimed.held_by_others(Some(&gpus))?;
+        held.extend(elsewhere);
         match plan::plan(claim, &allocation, &inventory, &held) {
             // What the node has instead is to be said.
             Err(PlanError::NoDevice { .. }) => {
-                Ok(plan::plan(claim, &allocation, &self.gpus.inventory()?, &held)?)
+                inventory = self.gpus.inventory()?;
+                Ok((plan::plan(claim, &allocation, &inventory, &held)?, inventory))
             }
-            planned => Ok(planned?),
+            planned => Ok((planned?, inventory)),
         }
     }
 
@@ -333,6 +317,13 @@ impl Node<'_> {
             Err(PrepareError::GpusMissing { claim, source: Box::new(error) })
         })
     }
+}
+
+/// Whether a directory is the one that an entry names, whatever way leads there: `/var/run` is a link
+/// to `/run`.
+fn is_same_dir(known: &Path, given: &Path) -> Result<bool, FileError> {
+    let id = |dir: &Path| std::fs::metadata(dir).map(|dir| (dir.dev(), dir.ino())).ok();
+    Ok(known == absolute(given)? || id(known).is_some_and(|known| id(given) == Some(known)))
 }
 
 /// A directory as whoever comes later, from anywhere, finds it.

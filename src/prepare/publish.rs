@@ -1,31 +1,47 @@
 //! Publishing writes what containers start by: the claim's CDI spec and its record. Files that are
 //! as they should be are left alone, so that no engine reads its specs again for nothing.
 
+use std::borrow::Cow;
+
 use divvy_cdi::{
-    file::{self, Durability, MAX_SPEC_BYTES, Trust},
+    file::{self, Durability},
     spec::{self, Spec},
 };
 use divvy_hook::record::Origin;
 
 use super::{Node, StepError};
-use crate::{emit, gpu::GpuError, journal::Entry, plan::Target};
+use crate::{
+    emit,
+    gpu::{GpuError, Inventory},
+    journal::Entry,
+    plan::{self, Target},
+};
 
 // === impl Node ===
 
 impl Node<'_> {
     /// Writes spec and record of an entry, where they are not there already; false when both were.
-    pub(super) fn publish(&self, entry: &Entry) -> Result<bool, (String, StepError)> {
-        let made = self.spec(entry);
+    /// `seen` is what its GPUs are now, if that is known.
+    pub(super) fn publish(
+        &self,
+        entry: &Entry,
+        seen: Option<&Inventory>,
+    ) -> Result<bool, (String, StepError)> {
+        let made = self.spec(entry, seen);
         let (spec, driver) = made.map_err(|e| ("finding the devices' files".to_owned(), e))?;
         let doing = || format!("writing the CDI spec into {}", entry.cdi_dir.display());
-        let wrote_spec = write_spec(entry, &spec).map_err(|e| (doing(), e))?;
+        let (spec, wrote_spec) = write_spec(entry, &spec).map_err(|e| (doing(), e))?;
         let doing = || format!("writing the record into {}", entry.run_dir.display());
-        let wrote_record = write_record(entry, &driver).map_err(|e| (doing(), e))?;
+        let wrote_record = write_record(entry, &spec, &driver).map_err(|e| (doing(), e))?;
         Ok(wrote_spec || wrote_record)
     }
 
     /// The spec of an entry, and the version of the driver that it is for.
-    fn spec(&self, entry: &Entry) -> Result<(Spec, String), StepError> {
+    fn spec(&self, entry: &Entry, seen: Option<&Inventory>) -> Result<(Spec, String), StepError> {
+        let seen = match seen {
+            Some(seen) => Cow::Borrowed(seen),
+            None => Cow::Owned(self.gpus_of(entry)?),
+        };
         let mut parts: Vec<emit::Part<'_>> = Vec::new();
         for device in &entry.devices {
             let name = emit::device_name(&entry.uid, device);
@@ -43,7 +59,7 @@ impl Node<'_> {
                     return Err(GpuError::NoPartition { gpu, partition }.into());
                 }
             };
-            let files = self.gpus.device_files(gpu, partition)?;
+            let files = self.gpus.device_files(seen.find(gpu)?, partition)?;
             let uuid = partition.unwrap_or(gpu);
             let daemon = entry.daemon_of(device);
             let mps = daemon.map(|daemon| self.access(daemon, device)).transpose()?;
@@ -53,23 +69,27 @@ impl Node<'_> {
         let driver = common.driver.clone();
         Ok((emit::spec(parts, common, self.hook)?, driver))
     }
-}
 
-fn write_spec(entry: &Entry, spec: &Spec) -> Result<bool, StepError> {
-    let path = entry.spec_path();
-    let there = file::read(&path, MAX_SPEC_BYTES, &Trust::of_process());
-    let same = there.ok().and_then(|bytes| spec::read(&path, &bytes).ok());
-    if same.is_some_and(|there| there.spec == *spec) {
-        return Ok(false);
+    /// The GPUs of an entry as they are now: where they sat, or else wherever they sit.
+    fn gpus_of(&self, entry: &Entry) -> Result<Inventory, GpuError> {
+        let devices = entry.devices.iter();
+        let at = plan::addresses(devices.clone().map(|device| device.device.as_str()));
+        let seen = self.gpus.inventory_of(Some(&at))?;
+        match devices.into_iter().all(|device| seen.gpu(device.target.gpu()).is_some()) {
+            true => Ok(seen),
+            false => self.gpus.inventory(),
+        }
     }
-    file::make_dir(&entry.cdi_dir, 0o755, Durability::Durable)?;
-    spec::write(&entry.cdi_dir, &emit::spec_name(&entry.uid), spec)?;
-    Ok(true)
 }
 
-fn write_record(entry: &Entry, driver: &str) -> Result<bool, StepError> {
-    let bytes = file::read(&entry.spec_path(), MAX_SPEC_BYTES, &Trust::of_process())?;
-    let record = emit::record(entry, &bytes, driver);
+/// The spec's bytes, and whether they were not there already.
+fn write_spec(entry: &Entry, spec: &Spec) -> Result<(Vec<u8>, bool), StepError> {
+    file::make_dir(&entry.cdi_dir, 0o755, Durability::Durable)?;
+    Ok(spec::keep(&entry.cdi_dir, &emit::spec_name(&entry.uid), spec)?)
+}
+
+fn write_record(entry: &Entry, spec: &[u8], driver: &str) -> Result<bool, StepError> {
+    let record = emit::record(entry, spec, driver);
     let run = entry.run();
     let there = match entry.origin {
         Origin::Api => run.claim(&entry.uid),

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::{Node, PrepareError};
+use super::{Node, PrepareError, mend::Mended};
 use crate::{
     gpu::Inventory,
     journal::{Entry, JournalError, Listed, Stage, Work},
@@ -86,7 +86,7 @@ impl Node<'_> {
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(None),
             Err(error @ JournalError::Invalid { .. }) => {
-                let (kept, entry) = self.mend(&mut claimed)?;
+                let Mended { kept, entry, error, .. } = self.mend(&mut claimed, error)?;
                 // The next round verifies it.
                 return Ok(Some(Reconciled::Damaged { error, kept, entry }));
             }

@@ -16,20 +16,23 @@ pub(super) type Failed = (String, StepError);
 
 impl Node<'_> {
     /// Does the steps of a new entry, each journalled before, and what they came to after. After a
-    /// failure the entry has those to undo.
+    /// failure the entry has those to undo. `seen` is what its GPUs were before.
     pub(super) fn act(
         &self,
         claimed: &mut Claimed<'_>,
         entry: &mut Entry,
         steps: Vec<Step>,
+        seen: &Inventory,
     ) -> Result<(), Failed> {
+        // A step makes others of the GPUs than were seen.
+        let seen = steps.is_empty().then_some(seen);
         if steps.is_empty() {
             note(claimed, entry)?;
         }
         for step in steps {
             self.act_on(claimed, entry, step)?;
         }
-        self.publish(entry)?;
+        self.publish(entry, seen)?;
         entry.stage = Stage::Done;
         note(claimed, entry)
     }
@@ -50,10 +53,10 @@ impl Node<'_> {
         }
         let Some(step) = entry.steps.last_mut() else { return Ok(()) };
         let done = self.step(claimed, step).map_err(|error| (step.to_string(), error));
-        // A partition that failed was not made, and one that lies there now is somebody else's; of
-        // one that was not answered in time nobody knows. A time slice may have been set, and is set
+        // A partition that failed was not made, and one that lies there now is somebody else's, unless
+        // the failure leaves that open. A time slice may have been set, and is set
         // back as it was found.
-        let failed = matches!(&done, Err((_, error)) if !error.is_silence());
+        let failed = matches!(&done, Err((_, error)) if !error.leaves_open());
         if failed && matches!(step, Step::Partition(_)) {
             entry.steps.pop();
             // So that nobody who goes on undoing it touches more. Where the journal is what fails,
@@ -95,7 +98,7 @@ impl Node<'_> {
             if *entry != before {
                 note(claimed, entry)?;
             }
-            Ok(self.publish(entry)? || restored)
+            Ok(self.publish(entry, None)? || restored)
         };
         ensure().map_err(|(doing, source)| {
             // What is published may name nodes that are somebody else's by now.
@@ -223,7 +226,9 @@ impl Node<'_> {
         note(claimed, entry)?;
         let Some(step) = entry.steps.get_mut(index) else { return Ok(()) };
         let stepped = self.step(claimed, step).map_err(|error| (step.to_string(), error));
-        if let (Err(_), Step::Partition(made)) = (&stepped, step) {
+        if let (Err((_, error)), Step::Partition(made)) = (&stepped, step)
+            && !error.leaves_open()
+        {
             // None was made, so that one that comes to lie there is not ours.
             made.uuid = lost;
         }

@@ -20,7 +20,7 @@ use super::{Node, PrepareError, Reconciled};
 use crate::{
     claim::{Claim, Manifests},
     gpu::{
-        ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
+        ComputeMode, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
         PciAddress, Placement, sim::Sim,
     },
     journal::{Journal, Stage},
@@ -154,11 +154,11 @@ impl Gpus for Faulty {
         self.sim.mps_control()
     }
 
-    fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
+    fn device_files(&self, gpu: &Gpu, partition: Option<&str>) -> Result<Files, GpuError> {
         self.call(|sim| sim.device_files(gpu, partition))
     }
 
-    fn display_files(&self, gpu: &str) -> Result<Files, GpuError> {
+    fn display_files(&self, gpu: &Gpu) -> Result<Files, GpuError> {
         self.call(|sim| sim.display_files(gpu))
     }
 

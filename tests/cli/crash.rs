@@ -246,6 +246,30 @@ fn what_tells_nothing_is_set_aside_and_stops_nobody() {
 }
 
 #[test]
+fn what_an_entry_that_is_lost_leaves_on_the_gpus_is_named() {
+    let world = world();
+    let before = world.json(&["prepare", "-f", "c.yaml"]);
+    let uuid = before["claims"][0]["devices"][0]["uuid"].as_str().unwrap().to_owned();
+    let path = format!("state/claims/{}.json", entry(&world).unwrap()["uid"].as_str().unwrap());
+    let says = format!("its claim had partition 1g.10gb at 0:1 ({uuid}) of GPU-");
+    let spec = fs::read_dir(world.path("cdi")).unwrap().next().unwrap().unwrap().path();
+    let (whole, bytes) = (world.read(&path), fs::read_to_string(&spec).unwrap());
+    for once in [true, false] {
+        world.write(&path, "{");
+        let _gone_before = fs::remove_dir_all(world.path("run"));
+        let said = match once {
+            true => world.node(&["--once"]).output().unwrap(),
+            false => world.command(&["prepare", "-f", "c.yaml"]).output().unwrap(),
+        };
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert!(said.contains(&says), "{said}");
+        assert!(!spec.exists() && !world.path(&path).exists());
+        world.write(&path, &whole);
+        world.write(spec.to_str().unwrap(), &bytes);
+    }
+}
+
+#[test]
 fn an_entry_of_a_newer_divvy_stays_and_stops_what_would_have_its_gpu() {
     let world = world();
     world.write("w.yaml", claim("w", WHOLE, ""));

@@ -22,7 +22,8 @@ fn the_node_is_shown_with_what_is_on_it() {
     assert!(text.contains("looked in cdi (2 files)"), "{text}");
     assert!(!text.contains("Problems"), "{text}");
     let json = world.json(&["devices"]);
-    assert_eq!(json["node"]["gpus"][0]["claim"], "default/b");
+    assert_eq!(json["node"]["gpus"][0]["claims"], serde_json::json!(["default/b"]));
+    assert_eq!(json["node"]["gpus"][1]["partitions"][0]["claims"][0], "default/a");
     assert_eq!(json["node"]["gpus"][1]["room"]["1g.10gb"], 6);
     assert_eq!(json["cdi"]["devices"].as_array().unwrap().len(), 2);
 }

@@ -112,6 +112,32 @@ fn a_claim_that_has_changed_is_refused() {
 }
 
 #[test]
+fn directories_are_the_same_whatever_way_leads_there() {
+    let world = World::new();
+    world.write("c.yaml", claim("a", SMALL, ""));
+    world.json(&["prepare", "-f", "c.yaml"]);
+    for dir in ["cdi", "run"] {
+        std::os::unix::fs::symlink(dir, world.path(&format!("link-to-{dir}"))).unwrap();
+    }
+    let prepare = |cdi: &str, run: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_divvy"));
+        command.current_dir(world.path("")).args(["prepare", "-f", "c.yaml", "--gpus"]);
+        command.args(["sim:node.toml", "--state-dir", "state", "--cdi-dir", cdi, "--run-dir", run]);
+        command.output().unwrap()
+    };
+    for (cdi, run) in [("cdi", "run"), ("./run/../cdi", "run"), ("link-to-cdi", "link-to-run")] {
+        let again = prepare(cdi, run);
+        assert!(again.status.success(), "{cdi}: {again:?}");
+        assert!(String::from_utf8_lossy(&again.stdout).contains("verified"), "{cdi}: {again:?}");
+    }
+    fs::create_dir(world.path("other")).unwrap();
+    for (cdi, run, option) in [("other", "run", "--cdi-dir"), ("cdi", "other", "--run-dir")] {
+        let refused = String::from_utf8(prepare(cdi, run).stderr).unwrap();
+        assert!(refused.contains(&format!("{option} has changed since")), "{refused}");
+    }
+}
+
+#[test]
 fn what_overlaps_a_prepared_claim_is_refused_and_named() {
     let world = World::new();
     world.write("a.yaml", claim("a", WHOLE, "") + &claim("b", SMALL, ""));

@@ -82,6 +82,63 @@ fn what_another_journal_gave_away_is_not_adopted() {
 }
 
 #[test]
+fn what_another_journal_gave_away_is_passed_over_where_there_is_more() {
+    let world = World::new();
+    let any = |name: &str, class: &str| {
+        format!(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}}}\nspec: \
+             {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: {class}}}}}]}}}}\n"
+        )
+    };
+    world.write("node.toml", "node = \"n\"\n[[gpu]]\nmodel = \"H100-80GB\"\ncount = 2\n[[gpu]]\nmodel = \"H100-80GB\"\nmig = true\n");
+    for (class, second) in [("gpu.divvy.dev", "gpu-0000-43-00"), ("mig.gpu.divvy.dev", "-1g10gb-1")]
+    {
+        for records in [true, false] {
+            world.write("a.yaml", any("a", class));
+            world.write("b.yaml", any("b", class));
+            world.json(&["prepare", "-f", "a.yaml"]);
+            fs::rename(world.path("state"), world.path("other")).unwrap();
+            if !records {
+                // Its spec alone tells.
+                fs::rename(world.path("run"), world.path("away")).unwrap();
+            }
+            let given = world.json(&["prepare", "-f", "b.yaml"]);
+            let device = given["claims"][0]["devices"][0]["device"].as_str().unwrap();
+            assert!(device.ends_with(second), "{device}, records: {records}");
+            world.divvy(&["unprepare", "b"]).ok();
+            if !records {
+                fs::remove_dir_all(world.path("run")).unwrap();
+                fs::rename(world.path("away"), world.path("run")).unwrap();
+            }
+            fs::remove_dir_all(world.path("state")).unwrap();
+            fs::rename(world.path("other"), world.path("state")).unwrap();
+            world.divvy(&["unprepare", "a"]).ok();
+            assert_eq!(world.left(), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn a_whole_gpu_of_another_journal_is_not_given_and_who_looks_on_is_in_nobodys_way() {
+    let world = World::new();
+    let looks_on = claim("on", WHOLE, "").replace("device: gpu", "adminAccess: true, device: gpu");
+    world.write("a.yaml", claim("a", WHOLE, ""));
+    world.write("on.yaml", looks_on);
+    world.write("b.yaml", claim("b", WHOLE, ""));
+    world.json(&["prepare", "-f", "on.yaml"]);
+    fs::rename(world.path("state"), world.path("other")).unwrap();
+    world.json(&["prepare", "-f", "b.yaml"]);
+    world.divvy(&["unprepare", "b"]).ok();
+    fs::remove_dir_all(world.path("state")).unwrap();
+    fs::rename(world.path("other"), world.path("state")).unwrap();
+    world.json(&["prepare", "-f", "a.yaml"]);
+    fs::rename(world.path("state"), world.path("other")).unwrap();
+    let refused = world.divvy(&["prepare", "-f", "b.yaml"]);
+    refused.failed(1, "OVERLAP", "is held by claim default/a (");
+    refused.failed(1, "OVERLAP", "another divvy state directory made it");
+}
+
+#[test]
 fn what_somebody_removed_from_the_index_is_back_after_a_round() {
     let world = World::new();
     world.write("a.yaml", claim("a", WHOLE, ""));

@@ -134,8 +134,8 @@ fn refused(gpus: &dyn Gpus) {
     fails(gpus.set_time_slice("GPU-none", Interval::Long), "NO-DEVICE", "GPU-none");
     fails(gpus.time_slice("GPU-none"), "NO-DEVICE", "GPU-none");
     fails(gpus.set_compute_mode("GPU-none", ComputeMode::Default), "NO-DEVICE", "GPU-none");
-    fails(gpus.device_files("GPU-none", None), "NO-DEVICE", "GPU-none");
-    fails(gpus.device_files(uuid(2), Some("MIG-none")), "NO-DEVICE", "MIG-none");
+    fails(support::device_files(gpus, "GPU-none", None), "NO-DEVICE", "GPU-none");
+    fails(support::device_files(gpus, uuid(2), Some("MIG-none")), "NO-DEVICE", "MIG-none");
 }
 
 fn media(gpus: &dyn Gpus) {
@@ -244,12 +244,12 @@ fn same() -> Outcome {
 fn files(fake: &Fake) -> Outcome {
     let gpus = &fake.nvml;
     let gpu = fake.uuid(1);
-    let whole = gpus.device_files(&fake.uuid(0), None).unwrap();
+    let whole = support::device_files(gpus, &fake.uuid(0), None).unwrap();
     assert_eq!(whole.nodes[0].path, "/dev/nvidia0");
     assert!(whole.nodes[0].host_path.ends_with("dev/nvidia0"));
     assert_eq!((whole.nodes[0].node.major, whole.nodes[0].node.minor), (195, 0));
     let partition = gpus.create_partition(&gpu, "1g.10gb", place(3, 1)).unwrap();
-    let part = gpus.device_files(&gpu, Some(&partition.uuid)).unwrap();
+    let part = support::device_files(gpus, &gpu, Some(&partition.uuid)).unwrap();
     // The nodes of capabilities were not there: who needs one makes it.
     let nodes =
         part.nodes.iter().map(|n| (n.path.as_str(), n.node.major, n.node.minor, n.node.mode));

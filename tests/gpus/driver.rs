@@ -255,6 +255,21 @@ fn noticed() -> Outcome {
         fs::remove_file(root.join(below)).unwrap();
         assert!(!has(path), "{path}");
     }
+    // Where a link leads to, nobody looks for names.
+    let folder = root.join("usr/lib/x86_64-linux-gnu");
+    let (name, elsewhere) = (format!("libnvidia-pkcs11.so.{VERSION}"), root.join("opt/nvidia"));
+    fs::create_dir_all(&elsewhere).unwrap();
+    fs::copy(folder.join(format!("libcuda.so.{VERSION}")), elsewhere.join(&name)).unwrap();
+    let link = folder.join(&name);
+    symlink(format!("../../../opt/nvidia/{name}"), &link).unwrap();
+    let path = format!("/opt/nvidia/{name}");
+    assert!(has(&path));
+    // So that it is taken for what does not change any more.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(has(&path));
+    fs::remove_file(elsewhere.join(&name)).unwrap();
+    assert!(!has(&path));
+    fs::remove_file(link).unwrap();
     let socket = root.join("run/nvidia-persistenced/socket");
     fs::remove_file(&socket).unwrap();
     assert!(!has("/run/nvidia-persistenced/socket"));
@@ -274,7 +289,7 @@ fn dev_root() -> Outcome {
     fails(fake.nvml.driver_files(), "DEVICE-GONE", "dev/nvidiactl");
     let roots = Roots { driver: None, dev: Some(root.join("opt")) };
     let nvml = Nvml::open(root, &roots, SOON).unwrap();
-    let nodes = nvml.device_files(&fake.uuid(0), None).unwrap().nodes;
+    let nodes = support::device_files(&nvml, &fake.uuid(0), None).unwrap().nodes;
     assert_eq!(nodes[0].path, "/dev/nvidia0");
     assert_eq!(Path::new(&nodes[0].host_path), root.join("opt/dev/nvidia0"));
     assert!(nvml.driver_files().is_ok());
@@ -287,23 +302,27 @@ fn display() -> Outcome {
         return Outcome::Skipped(why);
     }
     let (uuid, dri) = (fake.uuid(1), fake.host.root().join("dev/dri"));
-    let found = fake.nvml.display_files(&uuid).unwrap();
+    let found = support::display_files(&fake.nvml, &uuid).unwrap();
     let nodes: Vec<&str> = found.nodes.iter().map(|node| node.path.as_str()).collect();
     assert_eq!(nodes, ["/dev/dri/card1", "/dev/dri/renderD129"]);
     let by_path = "/dev/dri/by-path/pci-0000:43:00.0";
     assert_eq!(link(&found, &format!("{by_path}-card")), Some("../card1"));
     assert_eq!(link(&found, &format!("{by_path}-render")), Some("../renderD129"));
     // A claim computes: it gets none of them.
-    let device = fake.nvml.device_files(&uuid, None).unwrap();
+    let device = support::device_files(&fake.nvml, &uuid, None).unwrap();
     assert!(device.nodes.iter().all(|node| !node.path.contains("/dri/")), "{device:?}");
 
     fs::remove_file(dri.join("card1")).unwrap();
-    let found = fake.nvml.display_files(&uuid).unwrap();
+    let found = support::display_files(&fake.nvml, &uuid).unwrap();
     assert_eq!(found.nodes.len(), 1);
     assert_eq!(found.lacking, [dri.join("card1").display().to_string()]);
     assert_eq!(link(&found, &format!("{by_path}-card")), None, "a link to nothing");
     // That of the other GPU under its name, as after a boot that found them the other way round.
     fs::rename(dri.join("card0"), dri.join("card1")).unwrap();
-    fails(fake.nvml.display_files(&uuid), "DEVICE-CHANGED", "226:0, and the driver's are 226:1");
+    fails(
+        support::display_files(&fake.nvml, &uuid),
+        "DEVICE-CHANGED",
+        "226:0, and the driver's are 226:1",
+    );
     Outcome::Done
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -24,6 +25,10 @@ pub(crate) fn tests() -> Vec<Test> {
             ("MIG devices have the names that NVML counts by", mig),
             ("a version that cannot say it all is refused", versions),
             ("a file is whole, and of the past when the node has changed", written),
+            (
+                "a folder is made where it is missing, and none is used that others can write",
+                folders,
+            ),
             ("a node that does not answer has no spec", faulty),
         ],
     )
@@ -262,5 +267,35 @@ fn faulty() -> Outcome {
     assert_eq!(ended.code, 1, "{}", ended.err);
     assert!(ended.err.contains("error[GPU-FAULT]"), "{}", ended.err);
     assert_eq!(fs::read_to_string(&file).unwrap(), "as it was");
+    Outcome::Done
+}
+
+fn folders() -> Outcome {
+    let fake = fake(&[("H100-80GB", false)]);
+    if let Some(why) = support::no_nodes(&fake) {
+        return Outcome::Skipped(why);
+    }
+    let root = fake.host.root();
+    let set =
+        |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let ended = generate(&fake, &["--write", "new/cdi/nvidia.yaml"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert_eq!(mode(&root.join("new")), 0o755);
+    assert_eq!(mode(&root.join("new/cdi")), 0o755);
+    assert_eq!(mode(&root.join("new/cdi/nvidia.yaml")), 0o644);
+    let before = fs::read(root.join("new/cdi/nvidia.yaml")).unwrap();
+    for (folder, file) in [("new/cdi", "new/cdi/nvidia.yaml"), ("", "nvidia.yaml")] {
+        let folder = root.join(folder);
+        let was = mode(&folder);
+        set(&folder, 0o777);
+        let ended = generate(&fake, &["--write", file]);
+        set(&folder, was);
+        assert_eq!(ended.code, 1, "{file}: {}", ended.out);
+        assert!(ended.err.starts_with("error[UNTRUSTED]: "), "{file}: {}", ended.err);
+        assert!(ended.err.contains("everybody can write it"), "{file}: {}", ended.err);
+    }
+    assert_eq!(fs::read(root.join("new/cdi/nvidia.yaml")).unwrap(), before);
+    assert!(!root.join("nvidia.yaml").exists());
     Outcome::Done
 }

@@ -306,10 +306,10 @@ fn nodes() -> Outcome {
         mknod(&dev.join(name), SFlag::S_IFCHR, mode, makedev(major, minor)).unwrap();
     };
     fs::remove_file(dev.join("nvidia2")).unwrap();
-    fails(fake.nvml.device_files(&gpu, None), "DEVICE-GONE", "dev/nvidia2");
+    fails(support::device_files(&fake.nvml, &gpu, None), "DEVICE-GONE", "dev/nvidia2");
     make("nvidia2", 195, 7);
     fails(
-        fake.nvml.device_files(&gpu, None),
+        support::device_files(&fake.nvml, &gpu, None),
         "DEVICE-CHANGED",
         "195:7, and the driver's are 195:2",
     );
@@ -323,7 +323,11 @@ fn nodes() -> Outcome {
     let partition = fake.nvml.create_partition(&gpu, "1g.5gb", place(0, 1)).unwrap();
     fs::create_dir_all(dev.join("nvidia-caps")).unwrap();
     make("nvidia-caps/nvidia-cap147", 511, 147);
-    fails(fake.nvml.device_files(&gpu, Some(&partition.uuid)), "DEVICE-CHANGED", "nvidia-cap147");
+    fails(
+        support::device_files(&fake.nvml, &gpu, Some(&partition.uuid)),
+        "DEVICE-CHANGED",
+        "nvidia-cap147",
+    );
     Outcome::Done
 }
 

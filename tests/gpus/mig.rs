@@ -150,7 +150,8 @@ fn minors() -> Outcome {
     if let Some(why) = super::support::no_nodes(&fake) {
         return Outcome::Skipped(why);
     }
-    let nodes = fake.nvml.device_files(&gpu, Some(&partition.uuid)).unwrap().nodes;
+    let nodes =
+        super::support::device_files(&fake.nvml, &gpu, Some(&partition.uuid)).unwrap().nodes;
     let paths: Vec<_> = nodes.iter().map(|node| node.path.as_str()).collect();
     assert_eq!(
         paths,

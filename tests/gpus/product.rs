@@ -6,7 +6,12 @@ use std::{
     process::{Command, Output},
 };
 
-use divvy::{claim::Manifests, gpu::nvml::Deadlines, journal::Journal, prepare::Node};
+use divvy::{
+    claim::{Claim, Manifests},
+    gpu::{Gpus, nvml::Deadlines},
+    journal::Journal,
+    prepare::{Node, Reconciled},
+};
 use divvy_fake_nvml::Rule;
 use divvy_hook::record::{Origin, RunDir};
 
@@ -49,6 +54,8 @@ pub(crate) fn tests() -> Vec<Test> {
             ("what is left of a lost partition is replaced", half_lost),
             ("claims are brought back after a reload of the driver", reload),
             ("eight claims on eight GPUs wait for none of each other", eight_at_once),
+            ("what a GPU that does not answer in time may have made is ended later", silent),
+            ("what could not be undone at once is ended later", half_made),
         ],
     )
 }
@@ -207,43 +214,107 @@ fn reload() -> Outcome {
     Outcome::Done
 }
 
+/// The claim of a partition of a GPU.
+fn part_of(gpu: &divvy::gpu::Gpu, pool: &str) -> Claim {
+    let device = format!("{}-1g10gb-0", divvy::gpu::DeviceName::Gpu { pci: gpu.pci });
+    let text = format!(
+        "{{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {{name: {device}}}, spec: \
+         {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: c}}}}]}}}}, status: \
+         {{allocation: {{devices: {{results: [{{request: r, driver: gpu.divvy.dev, pool: {pool}, \
+         device: {device}}}]}}}}}}}}"
+    );
+    Manifests::parse("c.yaml".as_ref(), text.as_bytes()).unwrap().claims.remove(0)
+}
+
+/// Runs `act` on the node of a fake host, in this process.
+fn on_node<T>(fake: &Fake, act: impl FnOnce(Node<'_>) -> T) -> T {
+    let root = fake.host.root();
+    let hook = support::hook(root);
+    let (journal, run) = (Journal::new(&root.join("state")), RunDir::new(root.join("run")));
+    let (cdi_dir, cgroups) = (&*root.join("cdi"), &*root.join("cgroups"));
+    let (gpus, journal, run, hook) = (&fake.nvml, &journal, &run, &*hook);
+    act(Node { gpus, journal, run, cdi_dir, hook, cgroups, boot: "b" })
+}
+
+const CREATE: &str = "nvmlDeviceCreateGpuInstanceWithPlacement";
+
 /// Each GPU hangs in the call that makes its partition, and all eight get that far.
 fn eight_at_once() -> Outcome {
     let fake = fake_with(&[("H100-80GB", true); 8], Deadlines { change: NEVER, ..SOON });
     if let Some(why) = support::no_nodes(&fake) {
         return Outcome::Skipped(why);
     }
-    let root = fake.host.root();
-    let hook = support::hook(root);
-    let (journal, run) = (Journal::new(&root.join("state")), RunDir::new(root.join("run")));
-    let (cdi_dir, cgroups) = (root.join("cdi"), root.join("cgroups"));
-    let (gpus, cdi_dir, cgroups) = (&fake.nvml, &*cdi_dir, &*cgroups);
-    let node =
-        Node { gpus, journal: &journal, run: &run, cdi_dir, hook: &hook, cgroups, boot: "b" };
     let inventory = fake.inventory();
-    let claim = |gpu: &divvy::gpu::Gpu| {
-        let device = format!("{}-1g10gb-0", divvy::gpu::DeviceName::Gpu { pci: gpu.pci });
-        let text = format!(
-            "{{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {{name: {device}}}, spec: \
-             {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: c}}}}]}}}}, status: \
-             {{allocation: {{devices: {{results: [{{request: r, driver: gpu.divvy.dev, pool: {}, \
-             device: {device}}}]}}}}}}}}",
-            inventory.node
-        );
-        Manifests::parse("c.yaml".as_ref(), text.as_bytes()).unwrap().claims.remove(0)
-    };
-    let claims: Vec<_> = inventory.gpus.iter().map(claim).collect();
-    let call = "nvmlDeviceCreateGpuInstanceWithPlacement";
-    let hangs = Rule { call: call.to_owned(), hang: true, ..Rule::default() };
+    let claims: Vec<_> = inventory.gpus.iter().map(|gpu| part_of(gpu, &inventory.node)).collect();
+    let hangs = Rule { call: CREATE.to_owned(), hang: true, ..Rule::default() };
     fake.host.script(&[hangs]).unwrap();
     fake.host.watch().unwrap();
-    std::thread::scope(|scope| {
-        for claim in &claims {
-            scope.spawn(move || node.prepare(claim, &[], Origin::Local).unwrap());
-        }
-        eventually("eight calls at once", || fake.count(call) == 8);
-        fake.host.script(&[]).unwrap();
+    on_node(&fake, |node| {
+        std::thread::scope(|scope| {
+            for claim in &claims {
+                scope.spawn(move || node.prepare(claim, &[], Origin::Local).unwrap());
+            }
+            eventually("eight calls at once", || fake.count(CREATE) == 8);
+            fake.host.script(&[]).unwrap();
+        });
     });
     assert_eq!(fake.instances(), 8);
+    Outcome::Done
+}
+
+fn fails(call: &str) -> Rule {
+    Rule { call: call.to_owned(), fail: Some(999), ..Rule::default() }
+}
+
+fn silent() -> Outcome {
+    let fake = fake(&[("H100-80GB", true)]);
+    if let Some(why) = support::no_nodes(&fake) {
+        return Outcome::Skipped(why);
+    }
+    let inventory = fake.inventory();
+    let claim = part_of(&inventory.gpus[0], &inventory.node);
+    let hangs = Rule { call: CREATE.to_owned(), hang: true, ..Rule::default() };
+    fake.host.script(&[hangs]).unwrap();
+    on_node(&fake, |node| {
+        let error = node.prepare(&claim, &[], Origin::Local).unwrap_err();
+        assert_eq!(error.code(), "GPU-FAULT", "{error}");
+        let entry = node.journal.entry(&claim.uid).unwrap().expect("the step is noted");
+        assert_eq!(entry.steps.len(), 1, "{entry:?}");
+        // Made after all, and who waited has gone; what is made too late cannot be taken back.
+        fake.host.script(&[fails("nvmlComputeInstanceDestroy")]).unwrap();
+        eventually("the partition", || fake.instances() == 1);
+        eventually("the end of the call", || fake.nvml.inventory().unwrap().faults.is_empty());
+        assert_eq!(fake.instances(), 1);
+        fake.host.script(&[]).unwrap();
+        let found = node.reconcile().unwrap();
+        assert!(matches!(found.as_slice(), [Reconciled::Ended(_)]), "{found:?}");
+        assert_eq!(fake.instances(), 0);
+        assert!(node.journal.entry(&claim.uid).unwrap().is_none());
+    });
+    Outcome::Done
+}
+
+fn half_made() -> Outcome {
+    let fake = fake(&[("H100-80GB", true)]);
+    if let Some(why) = support::no_nodes(&fake) {
+        return Outcome::Skipped(why);
+    }
+    let inventory = fake.inventory();
+    let claim = part_of(&inventory.gpus[0], &inventory.node);
+    // It makes a GPU instance and says that it did not, or makes no compute instance for it.
+    let unsaid = Rule { after: true, ..fails(CREATE) };
+    for fault in [unsaid, fails("nvmlGpuInstanceCreateComputeInstance")] {
+        fake.host.script(&[fault, fails("nvmlGpuInstanceDestroy")]).unwrap();
+        on_node(&fake, |node| {
+            let error = node.prepare(&claim, &[], Origin::Local).unwrap_err();
+            let (text, left) = (format!("{error:?}"), error.left().len());
+            assert!(text.contains("HalfMade") && left == 1, "{left}: {text}");
+            assert_eq!(fake.instances(), 1);
+            fake.host.script(&[]).unwrap();
+            let found = node.reconcile().unwrap();
+            assert!(matches!(found.as_slice(), [Reconciled::Ended(_)]), "{found:?}");
+            assert_eq!(fake.instances(), 0);
+        });
+    }
     Outcome::Done
 }

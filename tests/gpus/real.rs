@@ -27,9 +27,9 @@ fn reads() -> Outcome {
     for gpu in &inventory.gpus {
         assert!(gpu.uuid.starts_with("GPU-") && gpu.memory > 1 << 30, "{gpu:?}");
         assert_eq!(gpu.profiles.is_empty(), gpu.mig == Mig::Unsupported);
-        println!("{:#?}", nvml.device_files(&gpu.uuid, None).unwrap());
+        println!("{:#?}", nvml.device_files(gpu, None).unwrap());
         for partition in gpu.partitions() {
-            println!("{:#?}", nvml.device_files(&gpu.uuid, Some(&partition.uuid)).unwrap());
+            println!("{:#?}", nvml.device_files(gpu, Some(&partition.uuid)).unwrap());
         }
         println!("time slice: {:?}", nvml.time_slice(&gpu.uuid));
     }

@@ -3,11 +3,12 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use divvy::gpu::{
-    GpuError, Gpus, Inventory, MadePartition, Partition, Placement, Roots,
+    Files, GpuError, Gpus, Inventory, MadePartition, Partition, Placement, Roots,
     nvml::{Deadlines, Nvml},
     sim::Sim,
 };
@@ -82,11 +83,37 @@ pub(crate) fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
+/// What a container gets of the GPU with this UUID, as it is now.
+pub(crate) fn device_files(
+    gpus: &dyn Gpus,
+    gpu: &str,
+    partition: Option<&str>,
+) -> Result<Files, GpuError> {
+    gpus.device_files(gpus.inventory()?.find(gpu)?, partition)
+}
+
+pub(crate) fn display_files(gpus: &dyn Gpus, gpu: &str) -> Result<Files, GpuError> {
+    gpus.display_files(gpus.inventory()?.find(gpu)?)
+}
+
 /// Stands in for divvy-hook, which a spec names, in a folder.
 pub(crate) fn hook(folder: &Path) -> PathBuf {
     let path = folder.join("divvy-hook");
     divvy_cdi::file::replace(&path, b"", 0o755, Durability::Volatile).unwrap();
     path
+}
+
+/// One of divvy's programs, on this host and with directories of its own there.
+pub(crate) fn command(fake: &Fake, program: &str, args: &[&str]) -> Command {
+    let root = fake.host.root();
+    let mut command = Command::new(program);
+    command.current_dir(root).args(args);
+    command.arg("--gpus").arg(format!("nvml:{}", root.display()));
+    command.arg("--hook").arg(root.join("divvy-hook"));
+    for place in ["state", "cdi", "run"] {
+        command.arg(format!("--{place}-dir")).arg(root.join("divvy").join(place));
+    }
+    command
 }
 
 /// A simulated node with these GPUs.

@@ -20,12 +20,15 @@ const OF_PARENTS: u32 = 0o755;
 /// # Errors
 /// [`FileError::Untrusted`], or [`FileError::Io`] when it cannot be made or is no directory.
 pub fn make_dir(dir: &Path, mode: u32, durability: Durability) -> Result<(), FileError> {
+    let trust = Trust::of_process();
+    if check_dir(dir, &trust)? {
+        return Ok(());
+    }
     make(dir, mode, durability)?;
-    if check_dir(dir, &Trust::of_process())? {
-        Ok(())
-    } else {
+    match check_dir(dir, &trust)? {
+        true => Ok(()),
         // A link to nowhere.
-        Err(failed(dir, "create", Errno::NOENT))
+        false => Err(failed(dir, "create", Errno::NOENT)),
     }
 }
 

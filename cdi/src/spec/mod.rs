@@ -17,7 +17,7 @@ pub use check::{Violation, check};
 pub(crate) use decode::skim;
 pub use decode::{Parsed, read};
 pub use version::Version;
-pub use write::{WriteError, remove, write};
+pub use write::{WriteError, keep, remove, write};
 
 /// One CDI document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

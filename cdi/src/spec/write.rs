@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Spec, Version, check, check::Violation};
 use crate::{
-    file::{self, Durability, FileError, MAX_SPEC_BYTES},
+    file::{self, Durability, FileError, MAX_SPEC_BYTES, Trust},
     problem::{Severity, quoted},
 };
 
@@ -61,6 +61,26 @@ pub enum WriteError {
 /// # Errors
 /// When the name is none, the spec breaks a rule, or the system refuses.
 pub fn write(dir: &Path, name: &str, spec: &Spec) -> Result<PathBuf, WriteError> {
+    let (path, bytes) = encode(dir, name, spec)?;
+    file::replace(&path, &bytes, MODE, Durability::Durable)?;
+    Ok(path)
+}
+
+/// [`write`], unless the file has just these bytes already. The bytes, and whether they were written.
+///
+/// # Errors
+/// As [`write`].
+pub fn keep(dir: &Path, name: &str, spec: &Spec) -> Result<(Vec<u8>, bool), WriteError> {
+    let (path, bytes) = encode(dir, name, spec)?;
+    let there = file::read(&path, MAX_SPEC_BYTES, &Trust::of_process());
+    let same = there.is_ok_and(|there| there == bytes);
+    if !same {
+        file::replace(&path, &bytes, MODE, Durability::Durable)?;
+    }
+    Ok((bytes, !same))
+}
+
+fn encode(dir: &Path, name: &str, spec: &Spec) -> Result<(PathBuf, Vec<u8>), WriteError> {
     let path = path(dir, name)?;
     let spec = Spec { version: Version::required_by(spec), ..spec.clone() };
     let mut violations = check(&spec);
@@ -76,8 +96,7 @@ pub fn write(dir: &Path, name: &str, spec: &Spec) -> Result<PathBuf, WriteError>
     if bytes.len() > MAX_SPEC_BYTES {
         return Err(WriteError::TooLarge { path, size: bytes.len() });
     }
-    file::replace(&path, &bytes, MODE, Durability::Durable)?;
-    Ok(path)
+    Ok((path, bytes))
 }
 
 /// Removes the spec `dir/name`; false when there was none.

@@ -3,7 +3,6 @@
 
 use std::{
     fs, io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -32,8 +31,8 @@ pub(super) struct Host {
 pub(super) struct Stamp {
     /// What the kernel module says of itself.
     module: Vec<u8>,
-    /// The library's real path and inode: an update puts another one there.
-    library: (PathBuf, u64, u64),
+    /// The library's device, inode and time: an update puts another one there.
+    library: (u64, u64, i64, i64),
     /// The GPUs that the kernel module has.
     pub(super) gpus: Option<Vec<PciAddress>>,
 }
@@ -77,23 +76,25 @@ impl Host {
         &self.root
     }
 
-    /// The driver root, open, and where the library really is below it.
-    pub(super) fn driver(&self) -> Result<(DriverRoot, PathBuf), GpuError> {
-        let unreadable = |source| {
-            let path =
-                self.driver_root.join(self.library.strip_prefix("/").unwrap_or(&self.library));
-            GpuError::from(file::FileError::Io { path, doing: "read", source })
-        };
-        let root = DriverRoot::open(&self.driver_root).map_err(unreadable)?;
-        let gone = || unreadable(io::Error::from(io::ErrorKind::NotFound));
-        let library = root.file(&self.library).ok_or_else(gone)?;
-        Ok((root, library))
+    /// The driver root, open.
+    pub(super) fn driver_root(&self) -> Result<DriverRoot, GpuError> {
+        DriverRoot::open(&self.driver_root).map_err(|source| self.no_library(source))
     }
 
-    /// The library by its real name, which differs from version to version: the loader takes a file
-    /// that it has open already for the same when it has the same name.
-    pub(super) fn library(&self) -> Result<PathBuf, GpuError> {
-        self.driver().map(|(root, library)| root.outside(&library))
+    /// The driver root, open, and where the library really is below it: its name differs from version
+    /// to version, and the loader takes a file that it has open already for the same when it has the
+    /// same name.
+    pub(super) fn driver(&self) -> Result<(DriverRoot, PathBuf), GpuError> {
+        let root = self.driver_root()?;
+        match root.file(&self.library) {
+            Some(library) => Ok((root, library)),
+            None => Err(self.no_library(io::ErrorKind::NotFound.into())),
+        }
+    }
+
+    fn no_library(&self, source: io::Error) -> GpuError {
+        let path = self.driver_root.join(self.library.strip_prefix("/").unwrap_or(&self.library));
+        file::FileError::Io { path, doing: "read", source }.into()
     }
 
     /// A program of the driver.
@@ -114,12 +115,10 @@ impl Host {
 
     /// The driver as it is now.
     pub(super) fn stamp(&self) -> Result<Stamp, GpuError> {
-        let library = self.library()?;
-        let stat = fs::metadata(&library).map_err(|source| {
-            GpuError::from(file::FileError::Io { path: library.clone(), doing: "read", source })
-        })?;
+        let stat = self.driver_root()?.stat(&self.library);
+        let stat = stat.map_err(|source| self.no_library(source))?;
+        let library = (stat.st_dev, stat.st_ino, stat.st_mtime, stat.st_mtime_nsec.cast_signed());
         let module = self.read("proc/driver/nvidia/version").unwrap_or_default();
-        let library = (library, stat.ino(), stat.mtime().cast_unsigned());
         Ok(Stamp { module, library, gpus: self.gpus() })
     }
 
@@ -161,10 +160,10 @@ impl Host {
 
     /// The GPUs that the kernel module has, by PCI address; `None` where it does not say.
     fn gpus(&self) -> Option<Vec<PciAddress>> {
-        let folder = "proc/driver/nvidia/gpus";
-        self.path(folder).is_dir().then_some(())?;
-        let names = self.names(folder).into_iter();
-        let mut gpus: Vec<PciAddress> = names.filter_map(|name| name.parse().ok()).collect();
+        let entries = fs::read_dir(self.path("proc/driver/nvidia/gpus")).ok()?;
+        let address =
+            |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+        let mut gpus: Vec<PciAddress> = entries.filter_map(address).collect();
         gpus.sort_unstable();
         Some(gpus)
     }

@@ -18,7 +18,7 @@ mod worker;
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use super::{
-    ComputeMode, Files, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, Partition,
+    ComputeMode, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
     PciAddress, Placement, Policy, Roots,
 };
 use crate::{
@@ -149,6 +149,10 @@ impl Gpus for Nvml {
         Ok(Inventory { node, driver, gpus, faults, policy: self.policy })
     }
 
+    fn uuids(&self, at: &BTreeSet<PciAddress>) -> BTreeSet<String> {
+        self.sessions.uuids(at)
+    }
+
     fn create_partition(
         &self,
         gpu: &str,
@@ -207,35 +211,24 @@ impl Gpus for Nvml {
         self.host.program("nvidia-cuda-mps-control")
     }
 
-    fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
-        let found = self.in_session(|session| session.gpu(gpu, self.deadlines.look))?;
-        let Some(uuid) = partition else { return node::of_device(&self.host, &found, None) };
-        let there = match &found.mig {
-            Mig::On(there) => there.iter().find(|there| there.uuid == uuid),
-            Mig::Off | Mig::Unsupported => None,
-        };
-        let there = there.ok_or_else(|| GpuError::NoPartition {
-            gpu: gpu.to_owned(),
-            partition: uuid.to_owned(),
-        })?;
-        node::of_device(&self.host, &found, Some(there))
+    fn device_files(&self, gpu: &Gpu, partition: Option<&str>) -> Result<Files, GpuError> {
+        let there = partition.map(|uuid| gpu.partition_with(uuid)).transpose()?;
+        node::of_device(&self.host, gpu, there)
     }
 
-    fn display_files(&self, gpu: &str) -> Result<Files, GpuError> {
-        let found = self.in_session(|session| session.gpu(gpu, self.deadlines.look))?;
-        node::display(&self.host, &found)
+    fn display_files(&self, gpu: &Gpu) -> Result<Files, GpuError> {
+        node::display(&self.host, gpu)
     }
 
     fn driver_files(&self) -> Result<Files, GpuError> {
         let mut files = node::control(&self.host)?;
-        let version = self.session()?.driver.version.clone();
-        let (root, library) = self.host.driver()?;
-        let (root, library, version) = (&root, library.as_path(), version.as_str());
-        let driver = Installed { root, host: self.host.root(), version, library };
-        let found = self.driver.files(driver)?;
+        let (session, root) = (self.session()?, self.host.driver_root()?);
+        let (version, library) = (session.driver.version.as_str(), session.library.as_path());
+        let host = self.host.root();
+        let found = self.driver.files(Installed { root: &root, host, version, library })?;
         files.mounts = found.mounts().cloned().collect();
-        (files.links, files.folders) = (found.links, found.folders);
-        files.lacking = found.lacking.into_iter().map(str::to_owned).collect();
+        (files.links, files.folders) = (found.links.clone(), found.folders.clone());
+        files.lacking = found.lacking.iter().map(|&lacking| lacking.to_owned()).collect();
         files.driver = version.to_owned();
         Ok(files)
     }

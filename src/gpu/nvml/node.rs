@@ -1,7 +1,7 @@
 //! A node is a device node of the host, found by what the driver says of it, and trusted only when
 //! its numbers are those that the kernel gave to the driver.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use divvy_cdi::host::{Host as _, Node, NodeKind, ThisHost};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -13,6 +13,12 @@ use crate::gpu::{Files, Gpu, GpuError, Link, NodeFile, Partition};
 struct Capability {
     minor: u32,
     mode: u32,
+}
+
+/// The major numbers that the kernel gave to drivers: `/proc/devices`.
+struct Majors {
+    path: PathBuf,
+    text: String,
 }
 
 /// The driver's own major number is fixed; what it goes by in `/proc/devices` is not.
@@ -28,14 +34,33 @@ const CONTROL: [(&str, &[&str], bool); 4] = [
     ("nvidia-modeset", &NVIDIA, false),
 ];
 
+// === impl Majors ===
+
+impl Majors {
+    fn read(host: &Host) -> Result<Self, GpuError> {
+        let text = String::from_utf8(host.read("proc/devices")?).unwrap_or_default();
+        Ok(Self { path: host.path("proc/devices"), text })
+    }
+
+    fn of(&self, known_as: &[&str]) -> Result<u32, GpuError> {
+        let characters = self.text.lines().take_while(|line| !line.starts_with("Block"));
+        let mut majors = characters.filter_map(|line| {
+            let (major, name) = line.trim().split_once(' ')?;
+            known_as.contains(&name.trim()).then(|| major.parse().ok())?
+        });
+        let name = known_as.first().copied().unwrap_or_default().to_owned();
+        majors.next().ok_or_else(|| GpuError::NoMajor { path: self.path.clone(), name })
+    }
+}
+
 /// The nodes of a GPU, and of a partition of it.
 pub(super) fn of_device(
     host: &Host,
     gpu: &Gpu,
     partition: Option<&Partition>,
 ) -> Result<Files, GpuError> {
-    let minor = gpu.minor;
-    let numbers = (major(host, &NVIDIA)?, Some(minor));
+    let (minor, majors) = (gpu.minor, Majors::read(host)?);
+    let numbers = (majors.of(&NVIDIA)?, Some(minor));
     let mut nodes = vec![node(host, &format!("nvidia{minor}"), numbers)?];
     let mut files = Files::default();
     if let Some(Partition { gpu_instance, compute_instance, profile, .. }) = partition {
@@ -47,7 +72,7 @@ pub(super) fn of_device(
         for below in
             [format!("{instance}/access"), format!("{instance}/ci{compute_instance}/access")]
         {
-            nodes.push(capability_node(host, &below)?);
+            nodes.push(capability_node(host, &majors, &below)?);
         }
     }
     nodes.append(&mut files.nodes);
@@ -89,9 +114,9 @@ pub(super) fn display(host: &Host, gpu: &Gpu) -> Result<Files, GpuError> {
 
 /// The nodes that every container needs.
 pub(super) fn control(host: &Host) -> Result<Files, GpuError> {
-    let mut nodes = Vec::new();
+    let (mut nodes, majors) = (Vec::new(), Majors::read(host)?);
     for (name, known_as, needed) in CONTROL {
-        match major(host, known_as).and_then(|major| node(host, name, (major, None))) {
+        match majors.of(known_as).and_then(|major| node(host, name, (major, None))) {
             Ok(node) => nodes.push(node),
             Err(GpuError::NoNode { .. } | GpuError::NoMajor { .. }) if !needed => {}
             Err(error) => return Err(error),
@@ -102,9 +127,9 @@ pub(super) fn control(host: &Host) -> Result<Files, GpuError> {
 
 /// The node of a capability. The driver does not make them: whoever needs one does, as
 /// nvidia-modprobe does.
-fn capability_node(host: &Host, below: &str) -> Result<NodeFile, GpuError> {
+fn capability_node(host: &Host, majors: &Majors, below: &str) -> Result<NodeFile, GpuError> {
     let Capability { minor, mode } = capability(host, below)?;
-    let major = major(host, &CAPS)?;
+    let major = majors.of(&CAPS)?;
     let name = format!("nvidia-caps/nvidia-cap{minor}");
     match node(host, &name, (major, Some(minor))) {
         Err(GpuError::NoNode { .. }) => {
@@ -133,19 +158,6 @@ fn capability(host: &Host, below: &str) -> Result<Capability, GpuError> {
             Err(GpuError::HostFile { path: host.path(&file), message })
         }
     }
-}
-
-/// The major number that the kernel gave to a driver, from `/proc/devices`.
-fn major(host: &Host, known_as: &[&str]) -> Result<u32, GpuError> {
-    let text = String::from_utf8(host.read("proc/devices")?).unwrap_or_default();
-    let characters = text.lines().take_while(|line| !line.starts_with("Block"));
-    let majors = characters.filter_map(|line| {
-        let (major, name) = line.trim().split_once(' ')?;
-        known_as.contains(&name.trim()).then(|| major.parse().ok())?
-    });
-    let (path, name) = (host.path("proc/devices"), known_as.first().copied().unwrap_or_default());
-    let mut majors = majors;
-    majors.next().ok_or_else(|| GpuError::NoMajor { path, name: name.to_owned() })
 }
 
 /// The node of this name, below the host's `/dev` or the driver container's own.

@@ -1,7 +1,7 @@
 //! Making and ending partitions: a GPU instance, then the compute instance that fills it, and the
 //! other way round. What is half made is undone at once.
 
-use std::{thread, time::Duration};
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use nvml_wrapper_sys::bindings as sys;
 
@@ -42,19 +42,23 @@ impl Desk {
             let (gpu, profile) = (gpu.to_owned(), profile.to_owned());
             return Err(GpuError::NoPlacement { gpu, profile, placement });
         };
-        let instance = match caller.create_instance(device, known.id, placement) {
-            Ok(instance) => instance,
-            Err(failed) => return Err(self.why_not(caller, gpu, &known, placement, &failed)),
+        let before = self.at(caller, &known, placement).map_err(wrong)?;
+        let (source, undone) = match caller.create_instance(device, known.id, placement) {
+            Ok(instance) => match self.fill(caller, instance, &known, placement) {
+                Ok(partition) => return Ok(partition),
+                Err(failed) => (wrong(failed), self.undo(caller, instance, &known)),
+            },
+            Err(failed) => (
+                self.why_not(caller, gpu, &known, placement, &failed),
+                self.undo_unsaid(caller, &known, placement, &before, &failed),
+            ),
         };
-        let filled = self.fill(caller, instance, &known, placement);
-        filled.map_err(|failed| {
-            let source = Box::new(wrong(failed));
-            match self.undo(caller, instance, &known) {
-                Ok(()) => *source,
-                Err(left) => {
-                    let (gpu, profile) = (gpu.to_owned(), known.name.to_string());
-                    GpuError::HalfMade { gpu, profile, placement, left: left.to_string(), source }
-                }
+        Err(match undone {
+            Ok(()) => source,
+            Err(left) => {
+                let (gpu, profile) = (gpu.to_owned(), known.name.to_string());
+                let (left, source) = (left.to_string(), Box::new(source));
+                GpuError::HalfMade { gpu, profile, placement, left, source }
             }
         })
     }
@@ -145,6 +149,42 @@ impl Desk {
             }
         }
         destroy(caller, instance)
+    }
+
+    /// Ends the GPU instance that a call made although it says that it failed: it lies exactly there,
+    /// and did not before. Had somebody else been faster, the call would have said so.
+    fn undo_unsaid(
+        &mut self,
+        caller: &Caller,
+        profile: &Profile,
+        placement: Placement,
+        before: &BTreeMap<u32, Instance>,
+        failed: &Failed,
+    ) -> Result<(), Failed> {
+        if failed.is(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES) {
+            return Ok(());
+        }
+        let now = self.at(caller, profile, placement)?;
+        let mut made = now.into_iter().filter(|(id, _)| !before.contains_key(id));
+        made.try_for_each(|(_, instance)| self.undo(caller, instance, profile))
+    }
+
+    /// The GPU instances of a profile at a place, by id.
+    fn at(
+        &mut self,
+        caller: &Caller,
+        profile: &Profile,
+        placement: Placement,
+    ) -> Result<BTreeMap<u32, Instance>, Failed> {
+        let device = self.device(caller)?;
+        let mut there = BTreeMap::new();
+        for instance in caller.instances(device, profile.id)? {
+            let (id, place) = caller.instance_info(instance)?;
+            if place == placement {
+                there.insert(id, instance);
+            }
+        }
+        Ok(there)
     }
 
     /// INSUFFICIENT_RESOURCES is said of every shortage: the instances tell which it is.

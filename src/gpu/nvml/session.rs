@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     io,
+    path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -31,6 +32,8 @@ pub(super) struct Session {
     /// Set when it is of no more use.
     stale: AtomicBool,
     pub(super) driver: Driver,
+    /// Where its library really is, below the driver root.
+    pub(super) library: PathBuf,
     pub(super) gpus: Vec<Station>,
 }
 
@@ -66,6 +69,13 @@ struct Opening {
 // === impl Sessions ===
 
 impl Sessions {
+    /// The UUIDs of the GPUs that sit there, as they last said them.
+    pub(super) fn uuids(&self, at: &BTreeSet<PciAddress>) -> BTreeSet<String> {
+        let current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stations = current.session.iter().flat_map(|session| &session.gpus);
+        stations.filter(|gpu| at.contains(&gpu.pci)).filter_map(Station::uuid).collect()
+    }
+
     /// The session of the driver as it is now. One that hangs while it begins is begun once, however
     /// often it is asked for.
     pub(super) fn get(&self, host: &Host, patience: Duration) -> Result<Arc<Session>, GpuError> {
@@ -121,10 +131,11 @@ impl Opening {
 
 impl Session {
     fn begin(host: &Host, stamp: Stamp, now: &Now) -> Result<Self, GpuError> {
-        let library = host.library()?;
-        crate::program::trusted(&library)?;
-        let caller = Api::open(&library, now).map_err(|error| match error {
-            OpenError::Load(source) => GpuError::Library { path: library, source },
+        let (root, library) = host.driver()?;
+        let path = root.outside(&library);
+        crate::program::trusted(&path)?;
+        let caller = Api::open(&path, now).map_err(|error| match error {
+            OpenError::Load(source) => GpuError::Library { path, source },
             OpenError::Init(failed) => GpuError::nvml("the driver", &failed),
         })?;
         let said = |failed: Failed| GpuError::nvml("the driver", &failed);
@@ -146,7 +157,7 @@ impl Session {
         let gpus = addresses.into_iter().map(station).collect::<io::Result<_>>();
         let gpus = gpus.map_err(thread_error)?;
         let (begun, stale) = (Instant::now(), AtomicBool::new(false));
-        Ok(Self { stamp, begun, stale, driver, gpus })
+        Ok(Self { stamp, begun, stale, driver, library, gpus })
     }
 
     /// True when it is of no more use, and another should be tried.
@@ -184,15 +195,6 @@ impl Session {
                 .find_map(|gpu| gpu.err().filter(|fault| fault.uuid.is_none()))
                 .map_or_else(|| GpuError::NoGpu { gpu: uuid.to_owned() }, GpuError::Fault)),
         }
-    }
-
-    /// The GPU with this UUID as it is now.
-    pub(super) fn gpu(&self, uuid: &str, patience: Duration) -> Result<Gpu, GpuError> {
-        let station = self.station(uuid, patience)?;
-        let deadline = Instant::now() + patience;
-        let asked = station.ask_all();
-        let heard = self.hear(station, asked.and_then(|asked| asked.until(deadline)));
-        heard.map_err(GpuError::Fault)
     }
 
     /// Has the worker of a GPU do something, and waits. `undo` takes back what comes too late.

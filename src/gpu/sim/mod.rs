@@ -227,16 +227,12 @@ impl Gpus for Sim {
         Err(GpuError::NoMps { address: self.address.clone() })
     }
 
-    fn device_files(&self, gpu: &str, partition: Option<&str>) -> Result<Files, GpuError> {
-        let found = self.gpu(&self.store.read()?, gpu)?;
-        let mut nodes = vec![self.node(format!("/dev/nvidia{}", found.minor), found.minor)?];
+    fn device_files(&self, gpu: &Gpu, partition: Option<&str>) -> Result<Files, GpuError> {
+        let mut nodes = vec![self.node(format!("/dev/nvidia{}", gpu.minor), gpu.minor)?];
         if let Some(uuid) = partition {
-            let no_partition =
-                || GpuError::NoPartition { gpu: gpu.to_owned(), partition: uuid.to_owned() };
-            let partition =
-                found.partitions().iter().find(|p| p.uuid == uuid).ok_or_else(no_partition)?;
+            let partition = gpu.partition_with(uuid)?;
             // As the driver numbers them: /proc/driver/nvidia-caps/mig-minors.
-            let cap = 3 + found.minor * 135 + partition.gpu_instance * 9;
+            let cap = 3 + gpu.minor * 135 + partition.gpu_instance * 9;
             for cap in [cap, cap + 1 + partition.compute_instance] {
                 nodes.push(self.node(format!("/dev/nvidia-caps/nvidia-cap{cap}"), cap)?);
             }
@@ -244,9 +240,9 @@ impl Gpus for Sim {
         Ok(Files { nodes, ..Files::default() })
     }
 
-    fn display_files(&self, gpu: &str) -> Result<Files, GpuError> {
+    fn display_files(&self, _: &Gpu) -> Result<Files, GpuError> {
         // It has no host of its own, and so no node to show.
-        self.gpu(&self.store.read()?, gpu).map(|_| Files::default())
+        Ok(Files::default())
     }
 
     fn driver_files(&self) -> Result<Files, GpuError> {

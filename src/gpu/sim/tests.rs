@@ -112,13 +112,15 @@ fn time_slices_stay() {
 fn device_nodes_are_real_and_those_of_two_gpus_differ() {
     let (_dir, sim) = sim(NODE);
     let inventory = sim.inventory().unwrap();
-    let files = |n: usize| sim.device_files(&inventory.gpus[n].uuid, None).unwrap();
+    let files = |n: usize| sim.device_files(&inventory.gpus[n], None).unwrap();
     assert_eq!(files(0).nodes[0].path, "/dev/nvidia0");
     assert_eq!((files(0).nodes[0].node.major, files(0).nodes[0].node.minor), (1, 3));
     assert_ne!(files(0).nodes[0].host_path, files(1).nodes[0].host_path);
     let gpu = mig_gpu(&sim);
     let partition = sim.create_partition(&gpu, "1g.5gb", place(0, 1)).unwrap();
-    let paths = sim.device_files(&gpu, Some(&partition.uuid)).unwrap().nodes;
+    let inventory = sim.inventory().unwrap();
+    let gpu = inventory.find(&gpu).unwrap();
+    let paths = sim.device_files(gpu, Some(&partition.uuid)).unwrap().nodes;
     assert_eq!(
         paths.iter().map(|node| node.path.as_str()).collect::<Vec<_>>(),
         ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap147", "/dev/nvidia-caps/nvidia-cap148"]

@@ -122,6 +122,15 @@ impl FakeHost {
         store::write(&self.control().join("script.json"), &rules)
     }
 
+    /// How many calls fitted the rule at this place of the script, one that skips or ends.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn fitted(&self, rule: usize) -> io::Result<u64> {
+        let counts = self.control().join("counts").join(rule.to_string());
+        Ok(u64::try_from(store::text(&counts)?.len()).unwrap_or(u64::MAX))
+    }
+
     /// From now on calls are noted, from none on.
     pub fn watch(&self) -> io::Result<()> {
         replace(&self.control().join("calls"), b"")

@@ -31,6 +31,22 @@ fn a_written_spec_is_compact_readable_and_of_the_lowest_version() {
 }
 
 #[test]
+fn a_spec_that_is_there_already_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.json");
+    let inode = || std::fs::metadata(&path).unwrap().ino();
+    let (bytes, wrote) = keep(dir.path(), "a.json", &spec()).unwrap();
+    assert!(wrote && std::fs::read(&path).unwrap() == bytes);
+    let before = inode();
+    assert_eq!(keep(dir.path(), "a.json", &spec()).unwrap(), (bytes.clone(), false));
+    assert_eq!(inode(), before);
+    let mut other = spec();
+    other.devices[0].name = "e".to_owned();
+    assert!(keep(dir.path(), "a.json", &other).unwrap().1);
+    assert_ne!(std::fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
 fn an_invalid_spec_is_refused_with_all_reasons_and_nothing_changes() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "a.json", &spec()).unwrap();
