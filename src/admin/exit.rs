@@ -103,6 +103,19 @@ const TABLE: &[(&str, Exit, &str)] = &[
     ("DEVICE-GONE", Exit::Failed, ""),
     ("API-CONFIG", Exit::Usage, ""),
     ("API-SERVER", Exit::Failed, ""),
+    (
+        "API-FORBIDDEN",
+        Exit::Failed,
+        "the RBAC rules of divvy-node: resourceslices.resource.k8s.io get, list, watch, create, update, \
+         delete; nodes get",
+    ),
+    ("API-VERSION", Exit::Failed, "Kubernetes 1.34 or newer is needed"),
+    ("NO-NODE", Exit::Failed, "--node-name is the name that kubectl get nodes shows"),
+    (
+        "OTHER-DRIVER",
+        Exit::Failed,
+        "drain the node and remove the other driver from it, or let both be: --beside-other-driver",
+    ),
 ];
 
 // === impl Failure ===

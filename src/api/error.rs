@@ -35,7 +35,19 @@ pub enum ApiError {
         /// Why.
         source: http::Error,
     },
-    /// It refused, or the connection failed.
+    /// It refused.
+    #[error("{asked}: the API server {server} refuses it with status {status}: {message}")]
+    Refused {
+        /// Its address.
+        server: String,
+        /// What it was asked.
+        asked: String,
+        /// The status of its answer.
+        status: u16,
+        /// What it said.
+        message: String,
+    },
+    /// The connection failed, or what came is no answer.
     #[error("{asked} of the API server {server} failed")]
     Request {
         /// Its address.
@@ -63,8 +75,21 @@ impl ApiError {
         match self {
             Self::Kubeconfig { .. } | Self::Pod { .. } | Self::Client { .. } => "API-CONFIG",
             Self::Path { .. } => "CLAIM-INVALID",
-            Self::Request { .. } | Self::Silent { .. } => "API-SERVER",
+            Self::Refused { .. } | Self::Request { .. } | Self::Silent { .. } => "API-SERVER",
         }
+    }
+
+    /// The status with which the server refused, where it did.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// True where the server would refuse the same each time: it takes no such object.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.status(), Some(400 | 422))
     }
 
     /// True for what may be otherwise in a moment: no connection, no answer, or an error of the
@@ -72,11 +97,10 @@ impl ApiError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Silent { .. } => true,
-            Self::Request { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => status.code >= 500 || status.code == 429,
-                kube::Error::HyperError(_) | kube::Error::Service(_) => true,
-                _ => false,
-            },
+            Self::Refused { status, .. } => *status >= 500 || *status == 429,
+            Self::Request { source, .. } => {
+                matches!(source.as_ref(), kube::Error::HyperError(_) | kube::Error::Service(_))
+            }
             _ => false,
         }
     }

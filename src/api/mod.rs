@@ -2,6 +2,7 @@
 //! time for every answer.
 
 mod error;
+mod slices;
 
 use std::{path::Path, time::Duration};
 
@@ -12,6 +13,7 @@ use kube::{
 };
 
 pub use error::ApiError;
+pub use slices::WATCH_SECONDS;
 
 /// The API server. Clones share its connections.
 #[derive(Clone)]
@@ -60,11 +62,19 @@ impl Api {
         match answer {
             Ok(Ok(text)) => Ok(Some(text)),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-            Ok(Err(source)) => {
-                let (server, asked, source) = (self.server.clone(), asked(), Box::new(source));
-                Err(ApiError::Request { server, asked, source })
-            }
+            Ok(Err(error)) => Err(self.failed(&asked(), error)),
             Err(_) => Err(ApiError::Silent { server: self.server.clone(), asked: asked() }),
+        }
+    }
+
+    fn failed(&self, asked: &str, error: kube::Error) -> ApiError {
+        let (server, asked) = (self.server.clone(), asked.to_owned());
+        match error {
+            kube::Error::Api(said) => {
+                let (status, message) = (said.code, said.message);
+                ApiError::Refused { server, asked, status, message }
+            }
+            error => ApiError::Request { server, asked, source: Box::new(error) },
         }
     }
 }

@@ -3,9 +3,16 @@
 //! the same node has the same slices, byte for byte.
 
 mod build;
+mod controller;
+mod counter;
 mod describe;
+mod diff;
 mod limit;
+mod object;
 mod offer;
+mod probe;
+mod rival;
+mod trouble;
 mod version;
 mod view;
 
@@ -17,10 +24,12 @@ use serde::{Deserialize, Serialize};
 use crate::quantity::Quantity;
 
 pub use build::slices;
+pub use controller::{Options, Source, State, run};
 pub use limit::{LimitError, check};
 pub use offer::Offer;
+pub use trouble::Trouble;
 pub use version::normalized;
-pub use view::{Hold, View};
+pub use view::{Hold, View, ViewError};
 
 /// One slice of the node's pool: devices, or counters that they consume. Never both: Kubernetes
 /// 1.35 and later refuse that.
@@ -40,6 +49,7 @@ pub struct CounterSet {
     /// Its name, a DNS label, once in the pool.
     pub name: String,
     /// The amounts by name.
+    #[serde(with = "counter")]
     pub counters: BTreeMap<String, Quantity>,
 }
 
@@ -128,6 +138,7 @@ pub struct Consumption {
     /// The set's name.
     pub counter_set: String,
     /// How much of each of its counters.
+    #[serde(with = "counter")]
     pub counters: BTreeMap<String, Quantity>,
 }
 

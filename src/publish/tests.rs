@@ -1,3 +1,6 @@
+mod controller;
+mod diff;
+mod server;
 mod view;
 
 use super::{
@@ -49,7 +52,7 @@ fn a_whole_gpu_and_a_partition_say_what_they_are() {
     assert_eq!(consumes["counterSet"], "gpu-0000-43-00-counters");
     assert_eq!(
         consumes["counters"],
-        serde_json::json!({"memory-slice-2": "1", "media-extensions": "1"})
+        serde_json::json!({"memory-slice-2": {"value": "1"}, "media-extensions": {"value": "1"}})
     );
 }
 

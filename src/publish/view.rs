@@ -4,13 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use divvy_hook::record::Origin;
+
 use super::{Device, Effect, Offer, Slice, Taint, build};
 use crate::{
-    gpu::{self, Gpu, Inventory, Mig},
-    journal::Entry,
-    plan::{Held, Target},
+    gpu::{self, Gpu, GpuError, Gpus, Inventory, Mig},
+    journal::{Entry, Journal, JournalError},
+    plan::{Held, Planned, Target},
 };
-use divvy_hook::record::Origin;
 
 /// A node and what is known of it.
 #[derive(Debug, Clone)]
@@ -34,6 +35,17 @@ pub struct Hold {
     pub local: bool,
 }
 
+/// Why a node cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    /// Its GPUs.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// What claims hold of them.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
 /// On what a claim that was prepared by hand holds, in part or whole. The value is the claim's name,
 /// where a taint can say it.
 const LOCAL: &str = "local-claim";
@@ -45,6 +57,33 @@ const UNAVAILABLE: &str = "unavailable";
 // === impl View ===
 
 impl View {
+    /// Looks at a node.
+    ///
+    /// # Errors
+    /// When its GPUs or its journal cannot be read.
+    pub fn of(
+        gpus: &dyn Gpus,
+        journal: &Journal,
+        health: BTreeMap<String, Vec<Taint>>,
+    ) -> Result<Self, ViewError> {
+        // A claim that ends or begins meanwhile still or already holds what is there.
+        let mut holds = held(journal)?;
+        let inventory = gpus.inventory()?;
+        for hold in held(journal)? {
+            if !holds.contains(&hold) {
+                holds.push(hold);
+            }
+        }
+        Ok(Self { inventory, holds, health })
+    }
+
+    /// What of it is more than whole GPUs for one claim each.
+    pub fn asks(&self) -> Offer {
+        let is_part = |device: gpu::Device<'_>| matches!(device, gpu::Device::Partition { .. });
+        let partitions = self.inventory.devices().any(is_part);
+        Offer { shares: self.inventory.policy.shares, partitions, taints: true }
+    }
+
     /// The slices of the node's pool. `before` are those that were published last: what a claim has
     /// and the node has no more is kept from there.
     pub fn slices(&self, offer: Offer, before: &[Slice]) -> Vec<Slice> {
@@ -133,10 +172,28 @@ impl View {
     }
 }
 
+/// What the claims of a journal hold. Of a damaged entry it is not known: it is made anew soon.
+fn held(journal: &Journal) -> Result<Vec<Hold>, JournalError> {
+    let entries = journal.entries()?.into_iter().flatten();
+    Ok(entries.flat_map(|entry| Hold::of(&entry).collect::<Vec<_>>()).collect())
+}
+
 /// A claim's `namespace/name` as a label's value; empty where it is none.
 fn label(claim: &str) -> String {
     let value = claim.replacen('/', ".", 1);
     if super::limit::is_label_value(&value) { value } else { String::new() }
+}
+
+// === impl ViewError ===
+
+impl ViewError {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Gpu(error) => error.code(),
+            Self::Journal(error) => error.code(),
+        }
+    }
 }
 
 // === impl Hold ===
@@ -146,7 +203,7 @@ impl Hold {
     pub fn of(entry: &Entry) -> impl Iterator<Item = Self> + '_ {
         let local = entry.origin == Origin::Local;
         let devices = entry.devices.iter().filter(|device| !device.admin);
-        let name = move |(held, device): (Held, &crate::plan::Planned)| Self {
+        let name = move |(held, device): (Held, &Planned)| Self {
             held,
             device: device.device.clone(),
             local,
