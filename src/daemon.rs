@@ -21,7 +21,8 @@ use crate::{
         tell,
     },
     api::Api,
-    plugin::{Kubelet, Machine, Nobody, Plugin},
+    consumers::Pods,
+    plugin::{Kubelet, Machine, Plugin},
     prepare::{Node, Reconciled},
 };
 
@@ -121,8 +122,8 @@ async fn keep(
 ) -> Result<(), Failure> {
     let mut signals = Signals::take()
         .map_err(|error| Failure::new("FAILED", format!("taking signals: {error}")))?;
-    let mut plugin = match cluster.node_name {
-        Some(_) => Some(join(Arc::clone(&machine), cluster).await?),
+    let mut plugin = match cluster.node_name.clone() {
+        Some(node) => Some(join(Arc::clone(&machine), node, cluster).await?),
         None => None,
     };
     tell(&format!("keeping {} in step with {journal}\n", machine.gpus().address()));
@@ -149,15 +150,23 @@ async fn keep(
 }
 
 /// Makes the node one of its cluster's.
-async fn join(machine: Arc<Machine>, cluster: ClusterArgs) -> Result<Plugin, Failure> {
+async fn join(
+    machine: Arc<Machine>,
+    node: String,
+    cluster: ClusterArgs,
+) -> Result<Plugin, Failure> {
     let api = Api::new(cluster.kubeconfig.as_deref()).await;
     let api = api.map_err(|e| Failure::of(e.code(), &e))?;
     // The kubelet is told where our socket is.
     let dir = std::path::absolute(&cluster.kubelet_dir)
         .map_err(|error| Failure::new("FAILED", format!("--kubelet-dir: {error}")))?;
     let kubelet = Kubelet { dir, pod: cluster.pod_uid };
-    let plugin = Plugin::start(kubelet, machine, api, Arc::new(Nobody)).await;
-    plugin.map_err(|e| Failure::of(e.code(), &e))
+    let pods = Pods::new(api.clone(), node, machine.node().run.clone(), machine.node().boot.to_owned());
+    let plugin = Plugin::start(kubelet, machine, api, pods.clone()).await;
+    let plugin = plugin.map_err(|e| Failure::of(e.code(), &e))?;
+    // It ends with the runtime.
+    tokio::spawn(pods.run());
+    Ok(plugin)
 }
 
 /// One round; says what it changed, which failures are new since the last one, and with `all` also

@@ -14,6 +14,7 @@ pub mod admin;
 pub mod allocate;
 pub mod api;
 pub mod claim;
+pub mod consumers;
 pub mod daemon;
 pub mod driver;
 pub mod emit;

@@ -141,6 +141,22 @@ impl RunDir {
         self.read(uid)
     }
 
+    /// The UIDs of all pods that have a record, in order; none is read.
+    ///
+    /// # Errors
+    /// [`RecordError::File`] when the directory cannot be read or is not trusted.
+    pub fn pods(&self) -> Result<Vec<String>, RecordError> {
+        let dir = self.path.join(PodRecord::DIR);
+        if !self.trusted(&self.path)? || !self.trusted(&dir)? {
+            return Ok(Vec::new());
+        }
+        let uid =
+            |path: PathBuf| Some(path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned());
+        let mut uids: Vec<String> = list(&dir)?.into_iter().filter_map(uid).collect();
+        uids.sort();
+        Ok(uids)
+    }
+
     /// Whether there is a record of the pod, without reading it.
     ///
     /// # Errors

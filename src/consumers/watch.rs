@@ -1,0 +1,179 @@
+//! The watch is what keeps the state current: the API server tells of the node's pods, and is asked
+//! for claims of which nothing is known here.
+
+use std::{pin::pin, sync::Arc, time::Instant};
+
+use k8s_openapi::api::core::v1 as core;
+use kube::runtime::{WatchStreamExt, watcher};
+use tokio::task::spawn_blocking;
+use tokio_stream::StreamExt;
+
+use super::{Pods, pod::Pod, say, state::Known};
+use crate::{
+    admin::tell,
+    claim::{DRIVER, MAX_BYTES},
+};
+
+/// How often all records are looked at again.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(30);
+
+// === impl Pods ===
+
+impl Pods {
+    /// Keeps the records of this node's pods as they should be; ends never.
+    pub async fn run(self: Arc<Self>) {
+        tokio::join!(self.watch(), self.ask(), self.look_again());
+    }
+
+    async fn watch(self: &Arc<Self>) {
+        let pods = kube::Api::<core::Pod>::all(self.api.client());
+        let of_node = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
+        let mut events = pin!(watcher(pods, of_node).default_backoff());
+        let (mut listed, mut told) = (Vec::new(), String::new());
+        while let Some(event) = events.next().await {
+            match event {
+                Err(error) => {
+                    self.state().is_watching = false;
+                    self.seen.notify_all();
+                    let line = divvy_cdi::problem::chain(&error);
+                    if told != line {
+                        tell(&format!(
+                            "watching the pods of node {}: {line}; going on trying\n",
+                            self.node
+                        ));
+                        told = line;
+                    }
+                    continue;
+                }
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(pod)) => listed.extend(Pod::of(&pod)),
+                Ok(watcher::Event::InitDone) => {
+                    let pods = std::mem::take(&mut listed);
+                    self.blocking(move |this| this.list(pods)).await;
+                    self.state().is_watching = true;
+                }
+                Ok(watcher::Event::Apply(pod)) => {
+                    if let Some(pod) = Pod::of(&pod) {
+                        self.blocking(move |this| this.apply(pod)).await;
+                    }
+                }
+                Ok(watcher::Event::Delete(pod)) => {
+                    if let Some(uid) = pod.metadata.uid {
+                        self.blocking(move |this| this.delete(&uid)).await;
+                    }
+                }
+            }
+            told.clear();
+        }
+    }
+
+    /// Asks for the claims that no record here is of: of another driver, or prepared before the pod
+    /// was among their consumers.
+    async fn ask(self: &Arc<Self>) {
+        loop {
+            let (asks, next) = self.state().unknown(Instant::now());
+            for (pod, namespace, name) in asks {
+                if let Some(known) = self.claim(&pod, &namespace, &name).await {
+                    let learn = move |this: &Self| {
+                        let mut state = this.state();
+                        if state.learn(&pod, &name, known) {
+                            this.settle(&mut state, &pod);
+                        }
+                    };
+                    self.blocking(learn).await;
+                }
+            }
+            match next {
+                Some(at) => {
+                    let timeout = at.saturating_duration_since(Instant::now());
+                    // Either way there is something to ask for.
+                    let _woken = tokio::time::timeout(timeout, self.asks.notified()).await;
+                }
+                None => self.asks.notified().await,
+            }
+        }
+    }
+
+    /// What the API server says of a claim of a pod; none while that is not settled there.
+    async fn claim(&self, pod: &str, namespace: &str, name: &str) -> Option<Known> {
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
+        let text = match self.api.get(&path).await {
+            Ok(text) => text?,
+            Err(error) => {
+                say(&error);
+                return None;
+            }
+        };
+        if text.len() > MAX_BYTES {
+            return None;
+        }
+        let claim: Status = serde_json::from_str(&text).ok()?;
+        let status = claim.status?;
+        let reserved = status.reserved_for.iter().any(|consumer| consumer.uid == pod);
+        let allocation = status.allocation.filter(|_| reserved)?;
+        let ours = |result: &Given| result.driver == DRIVER;
+        match allocation.devices.results.iter().any(ours) {
+            true => Some(Known::Ours(claim.metadata.uid)),
+            false => Some(Known::Others),
+        }
+    }
+
+    async fn look_again(self: &Arc<Self>) {
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            if self.state().is_watching {
+                self.blocking(Self::refresh).await;
+            }
+        }
+    }
+
+    /// Files are written on a thread that may block.
+    async fn blocking(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) {
+        let this = Arc::clone(self);
+        if spawn_blocking(move || work(&this)).await.is_err() {
+            tell("pod records: a task of theirs panicked; going on\n");
+        }
+    }
+}
+
+/// A claim, as far as it says whose it is.
+#[derive(Debug, serde::Deserialize)]
+struct Status {
+    metadata: Metadata,
+    status: Option<Allocated>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Metadata {
+    uid: String,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Allocated {
+    allocation: Option<Allocation>,
+    #[serde(default)]
+    reserved_for: Vec<Reserved>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Reserved {
+    uid: String,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Allocation {
+    #[serde(default)]
+    devices: Devices,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+struct Devices {
+    #[serde(default)]
+    results: Vec<Given>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Given {
+    driver: String,
+}
