@@ -23,7 +23,7 @@ mod trust;
 use temporary::Temporary;
 
 pub use dir::{check_dir, make_dir};
-pub use temporary::{is_temporary, sweep};
+pub use temporary::{is_temporary, link, sweep};
 pub use trust::{Distrust, Trust, in_user_namespace};
 
 /// The most bytes that a CDI spec may have.

@@ -6,6 +6,7 @@ mod document;
 pub mod exit;
 mod generate;
 mod inject;
+mod install;
 mod lint;
 mod migrate;
 mod places;
@@ -58,6 +59,7 @@ enum Command {
     Inject(inject::Inject),
     Devices(devices::Devices),
     Generate(generate::Generate),
+    Install(install::Install),
     Lint(lint::Lint),
 }
 
@@ -78,7 +80,7 @@ const OF_ALL: [&str; 11] = [
 ];
 
 /// Those that a command has use for and lists, where not all.
-const USED: [(&str, &[&str]); 7] = [
+const USED: [(&str, &[&str]); 8] = [
     (
         "allocate",
         &["output", "gpus", "driver_root", "dev_root", "switch_mig", "shares", "state_dir"],
@@ -88,6 +90,7 @@ const USED: [(&str, &[&str]); 7] = [
     ("inject", &[]),
     ("devices", &["output", "gpus", "driver_root", "dev_root", "cdi_dir", "state_dir"]),
     ("generate", &["output", "gpus", "driver_root", "dev_root", "hook"]),
+    ("install", &["output"]),
     ("lint", &["output"]),
 ];
 
@@ -124,6 +127,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         Command::Allocate(command) => command.run(&places),
         Command::Devices(command) => command.run(&places),
         Command::Generate(command) => command.run(&places),
+        Command::Install(command) => command.run(),
         Command::Lint(command) => command.run(),
         Command::Migrate(command) => command.run(),
     };

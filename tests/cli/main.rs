@@ -14,6 +14,7 @@ mod daemon;
 mod devices;
 mod hostile;
 mod inject;
+mod install;
 mod lint;
 mod migrate;
 mod prepare;

@@ -24,7 +24,34 @@ pub(super) struct Temporary<'a> {
     renamed: bool,
 }
 
-/// Removes the temporary files that crashes left in `dir`: regular files, named as [`super::replace`]
+/// Puts a symbolic link to `to` at `path`, in one step for whoever follows it; what stood there,
+/// unless it is a directory, is gone then. A link that leads there already is left alone.
+///
+/// # Errors
+/// [`FileError::Io`]; what stood at `path` stays, unless only the sync of the directory failed.
+pub fn link(path: &Path, to: &Path, durability: Durability) -> Result<(), FileError> {
+    if std::fs::read_link(path).is_ok_and(|found| found == to) {
+        return Ok(());
+    }
+    let write = |errno| failed(path, "write", errno);
+    let (parent, pid) = (parent(path), std::process::id());
+    let mut names = (0..ATTEMPTS).map(|attempt| parent.join(name_of(pid, attempt)));
+    let made = names.find_map(|name| match fs::symlinkat(to, CWD, &name) {
+        Err(Errno::EXIST) => None,
+        made => Some(made.map(|()| name)),
+    });
+    let name = made.unwrap_or(Err(Errno::EXIST)).map_err(write)?;
+    if let Err(errno) = fs::renameat(CWD, &name, CWD, path) {
+        let _left = fs::unlinkat(CWD, &name, AtFlags::empty());
+        return Err(write(errno));
+    }
+    match durability {
+        Durability::Durable => sync_parent(path),
+        Durability::Volatile => Ok(()),
+    }
+}
+
+/// Removes the temporary files that crashes left in `dir`: regular files and links, named as [`super::replace`]
 /// names them, of processes that are no more. What cannot be removed stays; nobody reads it.
 ///
 /// To be called where nobody else in this process writes: its own number counts as that of an
@@ -32,9 +59,10 @@ pub(super) struct Temporary<'a> {
 pub fn sweep(dir: &Path) {
     let Ok(listing) = std::fs::read_dir(dir) else { return };
     for entry in listing.map_while(Result::ok) {
-        let regular = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let ours = |kind: std::fs::FileType| kind.is_file() || kind.is_symlink();
+        let ours = entry.file_type().is_ok_and(ours);
         let writer = entry.file_name().to_str().and_then(writer);
-        if regular && writer.is_some_and(is_gone) {
+        if ours && writer.is_some_and(is_gone) {
             let _stays = fs::unlinkat(CWD, entry.path(), AtFlags::empty());
         }
     }

@@ -213,11 +213,31 @@ fn a_sweep_takes_what_the_dead_left_and_nothing_else() {
     std_fs::create_dir(dir.path().join(".divvy-2147483647-2.tmp")).unwrap();
     put(&format!(".divvy-{}-0.tmp", std::process::id()));
     sweep(dir.path());
-    let mut left: Vec<_> =
-        [".divvy-2147483647-1.tmp", ".divvy-2147483647-2.tmp"].into_iter().chain(stays).collect();
+    let mut left: Vec<_> = [".divvy-2147483647-2.tmp"].into_iter().chain(stays).collect();
     left.sort_unstable();
     let mut there = names(dir.path());
     there.sort();
     assert_eq!(there, left);
     sweep(&dir.path().join("none"));
+}
+
+#[test]
+fn a_link_replaces_what_stood_there_in_one_step() {
+    let dir = scratch();
+    let path = dir.path().join("link");
+    put(&path, b"a file", 0o644);
+    for to in ["one", "two/three", "two/three"] {
+        link(&path, Path::new(to), Durability::Durable).unwrap();
+        assert_eq!(std_fs::read_link(&path).unwrap(), Path::new(to));
+        assert_eq!(names(dir.path()), ["link"]);
+    }
+    // A crash's remains are in nobody's way.
+    symlink("x", dir.path().join(format!(".divvy-{}-0.tmp", std::process::id()))).unwrap();
+    link(&path, Path::new("four"), Durability::Volatile).unwrap();
+    assert_eq!(std_fs::read_link(&path).unwrap(), Path::new("four"));
+    let into = dir.path().join("folder");
+    std_fs::create_dir(&into).unwrap();
+    assert!(link(&into, Path::new("one"), Durability::Volatile).is_err());
+    assert!(link(&dir.path().join("none/link"), Path::new("one"), Durability::Volatile).is_err());
+    assert_eq!(names(dir.path()).len(), 3);
 }
