@@ -161,7 +161,8 @@ async fn join(
     let dir = std::path::absolute(&cluster.kubelet_dir)
         .map_err(|error| Failure::new("FAILED", format!("--kubelet-dir: {error}")))?;
     let kubelet = Kubelet { dir, pod: cluster.pod_uid };
-    let pods = Pods::new(api.clone(), node, machine.node().run.clone(), machine.node().boot.to_owned());
+    let pods =
+        Pods::new(api.clone(), node, machine.node().run.clone(), machine.node().boot.to_owned());
     let plugin = Plugin::start(kubelet, machine, api, pods.clone()).await;
     let plugin = plugin.map_err(|e| Failure::of(e.code(), &e))?;
     // It ends with the runtime.

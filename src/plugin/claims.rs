@@ -42,8 +42,9 @@ pub trait Consumers: std::fmt::Debug + Send + Sync {
 }
 
 /// Nobody is told.
+#[cfg(test)]
 #[derive(Debug)]
-pub struct Nobody;
+pub(super) struct Nobody;
 
 /// A claim as the kubelet names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -290,6 +291,7 @@ impl Given {
 
 // === impl Nobody ===
 
+#[cfg(test)]
 impl Consumers for Nobody {
     fn prepared(&self, _: &Claim, _: &Entry) {}
     fn unprepared(&self, _: &str) {}

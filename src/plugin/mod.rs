@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{admin::tell, api::Api};
-pub use claims::{Claims, Consumers, Nobody, Reference};
+pub use claims::{Claims, Consumers, Reference};
 pub use error::PluginError;
 pub use health::Devices;
 pub use machine::Machine;

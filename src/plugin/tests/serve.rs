@@ -10,7 +10,8 @@ use super::{
     world::{SMALL, WHOLE, World},
 };
 use crate::plugin::{
-    Kubelet, Nobody, Paths, Plugin,
+    Kubelet, Paths, Plugin,
+    claims::Nobody,
     proto::{
         health_v1::{
             HealthStatus, NodeWatchResourcesRequest,
