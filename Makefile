@@ -1,5 +1,5 @@
 # What each target does is in README.md.
-.PHONY: build hook demo check bench test test-unit test-engines test-counts bless-counts order deny fuzz proto vectors
+.PHONY: build hook demo check bench test test-unit test-engines test-cluster test-counts bless-counts order deny fuzz proto vectors
 
 build: hook
 	cargo build --locked --release --bins
@@ -15,7 +15,7 @@ demo:
 check:
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --locked --test engines -- -D warnings
+	cargo clippy --quiet --locked --test engines --test cluster -- -D warnings
 	cargo test --quiet --locked --workspace --lib
 
 test: test-unit test-engines
@@ -25,6 +25,9 @@ test-unit: hook test-counts
 
 test-engines: hook
 	cargo test --quiet --locked --test engines
+
+test-cluster: hook
+	cargo test --quiet --locked --test cluster
 
 bench: build
 	./bench/build.sh

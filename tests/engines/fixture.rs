@@ -19,6 +19,8 @@ pub struct Fixture {
     pub dir: tempfile::TempDir,
     /// The static hook.
     pub hook: PathBuf,
+    /// Folders more that sandboxes see read-only, by their path there.
+    pub binds: Vec<(PathBuf, PathBuf)>,
     /// What cgroup hierarchies of our own are mounted on.
     _cgroups: Option<tempfile::TempDir>,
 }
@@ -82,7 +84,7 @@ impl Fixture {
         fs::copy(engines.join("cri"), dir.path().join("cri")).context("the CRI client")?;
         let hook = project.join("target/static/divvy-hook");
         ensure!(hook.exists(), "no {}: make hook builds it", hook.display());
-        let fixture = Fixture { engines, dir, hook, _cgroups: cgroups };
+        let fixture = Fixture { engines, dir, hook, binds: Vec::new(), _cgroups: cgroups };
         for image in [
             Image::new(IMAGE, &["sh"]),
             Image::new(PAUSE, &["sleep", "1000000"]),

@@ -79,13 +79,15 @@ impl Sandbox {
         let base = folder()?;
         let name = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let cgroup = cgroup::Cgroup::create(&name)?;
+        let mut binds = vec![
+            (fixture.dir.path().to_owned(), "/fixture".into()),
+            (programs.to_owned(), "/programs".into()),
+        ];
+        binds.extend_from_slice(&fixture.binds);
         let plan = inside::Plan {
             lower: fixture.engines.join(end.name()),
             base: base.path().to_owned(),
-            binds: vec![
-                (fixture.dir.path().to_owned(), "/fixture".into()),
-                (programs.to_owned(), "/programs".into()),
-            ],
+            binds,
             view,
             cgroup: cgroup.clone(),
             privileges,

@@ -1,0 +1,26 @@
+#!/bin/bash
+# Brings the programs of a Kubernetes cluster, and prints the folder they are in: kube-apiserver, kube-controller-manager,
+# kube-scheduler, kubelet, kubectl and etcd, which are one program by several names (tests/cluster/kube).
+# The folder is ~/.cache/divvy/cluster-HASH (XDG_CACHE_HOME), HASH being that of what they are made of. It takes about ten
+# minutes of two cores the first time, and seconds where Go's build cache has been kept.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+source=$here/tests/cluster/kube
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/divvy/cluster-$(cat "$0" "$source"/{main.go,go.mod,go.sum} | sha256sum | cut -c1-12)
+
+mkdir -p "$(dirname "$cache")"
+exec 9>"$cache.lock"
+flock 9
+if ! [ -e "$cache/ready" ]; then
+  version=$(sed -n 's/^\tk8s.io\/kubernetes //p' "$source/go.mod")
+  echo "cluster: building Kubernetes $version into $cache" >&2
+  mkdir -p "$cache"
+  (cd "$source" && CGO_ENABLED=0 "$here/scripts/go.sh" build -trimpath \
+    -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$cache/kube" .)
+  for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl etcd kube-key; do ln -sf kube "$cache/$name"; done
+  echo "$version" >"$cache/version"
+fi
+touch "$cache/ready"
+# What another version of this file has left, and nobody has used for a week.
+find "$(dirname "$cache")" -maxdepth 2 -path '*/cluster-*/ready' -mtime +7 -printf '%h\0' | xargs -0r rm -rf
+echo "$cache"
