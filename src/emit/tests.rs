@@ -56,6 +56,7 @@ fn shares_of_a_device_have_names_of_their_own() {
     let share = |id: &str| Share { id: id.to_owned(), consumed: BTreeMap::new() };
     let device = |share: Option<Share>| Planned {
         existing: None,
+        display: false,
         request: "r".to_owned(),
         pool: "n".to_owned(),
         device: "gpu-a".to_owned(),

@@ -32,6 +32,7 @@ fn entry(uid: &str) -> Entry {
         stage: Stage::Started,
         devices: vec![Planned {
             existing: None,
+            display: false,
             request: "r".to_owned(),
             pool: "n".to_owned(),
             device: "d".to_owned(),

@@ -46,6 +46,9 @@ pub struct Planned {
     pub target: Target,
     /// How the claim's processes share it.
     pub sharing: Sharing,
+    /// Its containers render and show with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub display: bool,
     /// UUID of the partition that it is, where somebody else made it: it is neither made nor ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing: Option<String>,
@@ -128,6 +131,7 @@ pub fn plan(
             target: Target::of(&device),
             existing: existing(&device, inventory),
             sharing,
+            display: configured.is_some_and(|found| found.display),
             admin: given.admin,
             share: given.share.clone(),
         };

@@ -29,7 +29,8 @@ fn given(request: &str, device: &str) -> Given {
 
 fn configured(requests: &[&str], sharing: Sharing) -> Configured {
     let requests = requests.iter().map(|name| (*name).to_owned()).collect();
-    Configured { kind: Kind::Gpu, requests, sharing, place: "c.yaml:1:1".to_owned() }
+    let place = "c.yaml:1:1".to_owned();
+    Configured { kind: Kind::Gpu, requests, sharing, display: false, place }
 }
 
 fn for_mig(requests: &[&str], sharing: Sharing) -> Configured {

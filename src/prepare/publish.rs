@@ -12,9 +12,9 @@ use divvy_hook::record::Origin;
 use super::{Node, StepError};
 use crate::{
     emit,
-    gpu::{GpuError, Inventory},
+    gpu::{Files, Gpu, GpuError, Inventory},
     journal::Entry,
-    plan::{self, Target},
+    plan::{self, Planned, Target},
 };
 
 // === impl Node ===
@@ -59,7 +59,7 @@ impl Node<'_> {
                     return Err(GpuError::NoPartition { gpu, partition }.into());
                 }
             };
-            let files = self.gpus.device_files(seen.find(gpu)?, partition)?;
+            let files = self.files(entry, device, seen.find(gpu)?, partition)?;
             let uuid = partition.unwrap_or(gpu);
             let daemon = entry.daemon_of(device);
             let mps = daemon.map(|daemon| self.access(daemon, device)).transpose()?;
@@ -68,6 +68,24 @@ impl Node<'_> {
         let common = self.gpus.driver_files()?;
         let driver = common.driver.clone();
         Ok((emit::spec(parts, common, self.hook)?, driver))
+    }
+
+    fn files(
+        &self,
+        entry: &Entry,
+        device: &Planned,
+        gpu: &Gpu,
+        partition: Option<&str>,
+    ) -> Result<Files, GpuError> {
+        let mut files = self.gpus.device_files(gpu, partition)?;
+        // Requests that have it in turns have one device.
+        let mut same = entry.devices.iter().filter(|same| same.target == device.target);
+        if same.any(|same| same.display) {
+            let mut display = self.gpus.display_files(gpu)?;
+            files.nodes.append(&mut display.nodes);
+            files.links.append(&mut display.links);
+        }
+        Ok(files)
     }
 
     /// The GPUs of an entry as they are now: where they sat, or else wherever they sit.

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use divvy::gpu::{Files, Gpus, MountKind, Roots, nvml::Nvml};
+use divvy::gpu::{Files, Gpus, Mig, MountKind, Roots, nvml::Nvml};
 use divvy_cdi::file::Durability;
 use divvy_fake_nvml::{Layout, library};
 use divvy_hook::container::{cache, root::Root};
@@ -308,9 +308,10 @@ fn display() -> Outcome {
     let by_path = "/dev/dri/by-path/pci-0000:43:00.0";
     assert_eq!(link(&found, &format!("{by_path}-card")), Some("../card1"));
     assert_eq!(link(&found, &format!("{by_path}-render")), Some("../renderD129"));
-    // A claim computes: it gets none of them.
+    // A claim computes: it gets none of them unless it asks.
     let device = support::device_files(&fake.nvml, &uuid, None).unwrap();
     assert!(device.nodes.iter().all(|node| !node.path.contains("/dri/")), "{device:?}");
+    graphics();
 
     fs::remove_file(dri.join("card1")).unwrap();
     let found = support::display_files(&fake.nvml, &uuid).unwrap();
@@ -325,4 +326,23 @@ fn display() -> Outcome {
         "226:0, and the driver's are 226:1",
     );
     Outcome::Done
+}
+
+/// A partition whose profile is for graphics has them besides what others have.
+fn graphics() {
+    let fake = fake(&[("H100-80GB", true)]);
+    let uuid = fake.uuid(0);
+    let made = fake.nvml.create_partition(&uuid, "1g.10gb", support::place(0, 1)).unwrap();
+    let mut gpu = fake.inventory().find(&uuid).unwrap().clone();
+    let files = |gpu: &divvy::gpu::Gpu| fake.nvml.device_files(gpu, Some(&made.uuid)).unwrap();
+    let plain = files(&gpu);
+    assert!(plain.nodes.iter().all(|node| !node.path.contains("/dri/")), "{plain:?}");
+    if let Mig::On(partitions) = &mut gpu.mig {
+        partitions[0].profile.push_str("+gfx");
+    }
+    let mut graphic = files(&gpu);
+    let shown = fake.nvml.display_files(&gpu).unwrap();
+    assert!(!shown.nodes.is_empty() && graphic.links == shown.links);
+    let dri = graphic.nodes.split_off(plain.nodes.len());
+    assert_eq!((graphic.nodes, dri), (plain.nodes, shown.nodes));
 }

@@ -54,6 +54,7 @@ pub(crate) fn tests() -> Vec<Test> {
             ("what is left of a lost partition is replaced", half_lost),
             ("claims are brought back after a reload of the driver", reload),
             ("eight claims on eight GPUs wait for none of each other", eight_at_once),
+            ("a claim that shows gets the nodes for it", displayed),
             ("what a GPU that does not answer in time may have made is ended later", silent),
             ("what could not be undone at once is ended later", half_made),
         ],
@@ -161,6 +162,29 @@ fn there_and_back() -> Outcome {
     }
     assert!(!specs.contains("mps/"), "no socket of MPS where nobody shares by it: {specs}");
     world.end();
+    Outcome::Done
+}
+
+fn displayed() -> Outcome {
+    let fake = fake(&[("T4-16GB", false)]);
+    if let Some(why) = support::no_nodes(&fake) {
+        return Outcome::Skipped(why);
+    }
+    let world = World { fake };
+    support::hook(world.fake.host.root());
+    let claims = CLAIMS.split("---").nth(1).unwrap();
+    let shown = claims.replace("kind: GpuConfig,", "kind: GpuConfig, display: true,");
+    for (claims, shows) in [(claims, false), (&shown, true)] {
+        support::write(&world.path("claims.yaml"), claims);
+        world.run(env!("CARGO_BIN_EXE_divvy"), &["prepare", "-f", "claims.yaml"], true);
+        for text in ["/dev/dri/card0", "/dev/dri/renderD128", "dri/by-path/pci-0000:1b:00.0-card"] {
+            assert_eq!(world.specs().contains(text), shows, "{text}: {}", world.specs());
+        }
+        // Verified, and the same.
+        let said = world.run(env!("CARGO_BIN_EXE_divvy-node"), &["--once"], true);
+        assert!(said.contains("claim default/turns: in step"), "{said}");
+        world.end();
+    }
     Outcome::Done
 }
 

@@ -24,8 +24,11 @@ pub struct Configured {
     pub kind: Kind,
     /// `request` or `request/subrequest`; none: every request that got a device of its kind.
     pub requests: Vec<String>,
-    /// What it says.
+    /// How they are shared.
     pub sharing: Sharing,
+    /// Containers get the nodes too by which a GPU renders and shows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub display: bool,
     /// `file:line:column: field`, for errors.
     #[serde(skip)]
     pub place: String,
@@ -73,8 +76,8 @@ impl Configured {
         };
         // Ours, whoever sent it.
         let parameters = opaque.need("parameters")?.strictly();
-        let (kind, sharing) = decode(&parameters, &driver, apis).map_err(as_config)?;
-        Ok(Some(Self { kind, requests, sharing, place: parameters.place() }))
+        let (kind, sharing, display) = decode(&parameters, &driver, apis).map_err(as_config)?;
+        Ok(Some(Self { kind, requests, sharing, display, place: parameters.place() }))
     }
 
     /// True when it names this request (`request` or `request/subrequest`), or all of it.
@@ -94,18 +97,21 @@ fn decode(
     parameters: &Field<'_>,
     driver: &str,
     apis: &[(&str, Api)],
-) -> Result<(Kind, Sharing), ClaimError> {
+) -> Result<(Kind, Sharing, bool), ClaimError> {
     let api = parameters.need("apiVersion")?;
     let api = api.one_word(&format!("configuration of driver {driver}"), apis)?;
     let kind = parameters.need("kind")?;
     let kind = kind.one_word("kind of configuration", &Kind::ALL)?;
-    parameters.only(&["apiVersion", "kind", "sharing"])?;
+    // A partition that can render has them by its profile.
+    let display = matches!((api, kind), (Api::Divvy, Kind::Gpu));
+    let known = ["apiVersion", "kind", "sharing", "display"];
+    parameters.only(known.get(..if display { 4 } else { 3 }).unwrap_or_default())?;
     let sharing = match (parameters.get("sharing")?, api) {
         (Some(field), Api::Divvy) => divvy::sharing(&field, kind)?,
         (Some(field), Api::Nvidia) => nvidia::sharing(&field, kind)?,
         (None, _) => Sharing::Exclusive,
     };
-    Ok((kind, sharing))
+    Ok((kind, sharing, parameters.flag("display")?))
 }
 
 /// True when a name, `request` or `request/subrequest`, is that of a request or of all of it.

@@ -57,6 +57,26 @@ fn ways_of_sharing_are_read_with_their_defaults() {
 }
 
 #[test]
+fn nodes_to_render_with_are_for_whole_gpus_alone_and_in_our_own_form() {
+    let display = |text: &str| configured(&ours("GpuConfig", text)).display;
+    assert!(display("display: true") && display("display: true, sharing: {timeSlicing: {}}"));
+    assert!(!display("display: false") && !display("display: null") && !display(""));
+    for (parameters, says) in [
+        (ours("MigDeviceConfig", "display: true"), "display"),
+        (ours("GpuConfig", "display: all"), "display"),
+        (
+            ours("GpuConfig", "display: true")
+                .replace("gpu.divvy.dev/v1alpha1", "resource.nvidia.com/v1beta1"),
+            "display",
+        ),
+    ] {
+        let (text, code) = refused(&allocated(&entry(&parameters)));
+        assert_eq!(code, "CONFIG-INVALID", "{parameters}: {text}");
+        assert!(text.contains(says), "{parameters}: {text}");
+    }
+}
+
+#[test]
 fn mps_settings_are_read_and_limits_count_by_uuid_then_index_then_default() {
     let text = "sharing: {mps: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 10Gi, \
                 multiUser: true, defaultPerDevicePinnedMemoryLimit: {0: 5Gi, '1': 1048576, GPU-1: 6Gi}}}";
