@@ -5,8 +5,10 @@
 //!
 //! ```text
 //! claim ─▶ allocate ─▶ plan ─▶ prepare (gpu, mps, journal) ─▶ emit ─▶ /var/run/cdi, /run/divvy
-//!                                 ▲           ▲
-//!                               admin       driver
+//!                             ▲   ▲           ▲         │
+//!                        plugin   admin       driver    ▼
+//!                       (kubelet)                     consumers ─▶ records of pods
+//! inventory ─▶ publish ─▶ api (API server)
 //! ```
 #![deny(unsafe_code)]
 
