@@ -2,7 +2,11 @@
 //! back after a reboot, which empties `/run`, and what a crash left half done is ended.
 
 use std::{
-    collections::BTreeSet, ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc,
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,6 +14,7 @@ use clap::{CommandFactory, Parser};
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
@@ -24,6 +29,7 @@ use crate::{
     consumers::Pods,
     plugin::{Kubelet, Machine, Plugin},
     prepare::{Node, Reconciled},
+    publish::{self, View},
 };
 
 /// Keeps this node in step with its journal.
@@ -66,6 +72,9 @@ struct ClusterArgs {
     /// serves beside it
     #[arg(long, value_name = "UID", requires = "node_name", value_parser = pod_uid)]
     pod_uid: Option<String>,
+    /// Publish this node's devices also where another DRA driver or a device plugin gives its GPUs
+    #[arg(long, requires = "node_name")]
+    beside_other_driver: bool,
 }
 
 /// The failures of a round, as they were told.
@@ -77,6 +86,9 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
+
+/// How often the node is looked at for what is to be published of it.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// How long whatever still runs may take at the end. What is cut off is ended by whoever comes next.
 const GRACE: Duration = Duration::from_secs(10);
@@ -161,12 +173,21 @@ async fn join(
     let dir = std::path::absolute(&cluster.kubelet_dir)
         .map_err(|error| Failure::new("FAILED", format!("--kubelet-dir: {error}")))?;
     let kubelet = Kubelet { dir, pod: cluster.pod_uid };
-    let pods =
-        Pods::new(api.clone(), node, machine.node().run.clone(), machine.node().boot.to_owned());
-    let plugin = Plugin::start(kubelet, machine, api, pods.clone()).await;
+    let (run, boot) = (machine.node().run.clone(), machine.node().boot.to_owned());
+    let pods = Pods::new(api.clone(), node.clone(), run, boot);
+    let plugin = Plugin::start(kubelet, Arc::clone(&machine), api.clone(), pods.clone()).await;
     let plugin = plugin.map_err(|e| Failure::of(e.code(), &e))?;
-    // It ends with the runtime.
+    let options = publish::Options {
+        node,
+        beside_other_driver: cluster.beside_other_driver,
+        every: LOOK,
+        notice: Arc::default(),
+    };
+    let source = move || View::of(machine.gpus(), machine.node().journal, BTreeMap::new());
+    let (state, _nobody_asks_yet) = watch::channel(publish::State::default());
+    // They end with the runtime.
     tokio::spawn(pods.run());
+    tokio::spawn(publish::run(api, Arc::new(source), options, state));
     Ok(plugin)
 }
 

@@ -60,10 +60,12 @@ struct Controller {
     server: Option<Server>,
     /// What the node was when it was last looked at.
     view: Option<View>,
-    desired: Option<Vec<Slice>>,
+    desired: Option<Arc<Vec<Slice>>>,
     there: BTreeMap<String, Object>,
     /// In this session everything was as it should be.
     whole: bool,
+    /// How often somebody else wrote a slice in this session.
+    edits: u32,
     told: Told,
 }
 
@@ -78,6 +80,9 @@ struct Told {
 
 /// After how long what others did is put right: kubelet deletes slices one after the other.
 const SETTLE: Duration = Duration::from_millis(300);
+
+/// From then on what others write is let be for as long as the time before: about 20 s.
+const MOST_EDITS: u32 = 7;
 
 /// As many failures as a session counts for that ended after everything was there: nobody asks faster
 /// than about once a second.
@@ -106,6 +111,7 @@ pub async fn run(api: Api, source: Source, options: Options, state: watch::Sende
         desired,
         there,
         whole: false,
+        edits: 0,
         told,
     };
     let mut failures = 0;
@@ -131,7 +137,7 @@ pub async fn run(api: Api, source: Source, options: Options, state: watch::Sende
 impl Controller {
     /// From a list of what is there to the end of the watch that goes on from it.
     async fn session(&mut self) -> Result<(), Trouble> {
-        self.whole = false;
+        (self.whole, self.edits) = (false, 0);
         self.look().await?;
         self.find_node().await?;
         if self.server.is_none() {
@@ -165,8 +171,8 @@ impl Controller {
             tokio::select! {
                 event = events.next() => match event {
                     None => return Ok(()),
-                    Some(event) => if self.see(event?)? {
-                        due.get_or_insert_with(|| Instant::now() + SETTLE);
+                    Some(event) => if let Some(pause) = self.see(event?)? {
+                        due.get_or_insert_with(|| Instant::now() + pause);
                     },
                 },
                 _ = looks.tick() => due = self.changed().await?.or(due),
@@ -197,20 +203,15 @@ impl Controller {
     /// Makes what is to be published; true when it is another than before.
     fn build(&mut self) -> Result<bool, Trouble> {
         let (Some(view), Some(server)) = (&self.view, &self.server) else { return Ok(false) };
-        let there: Vec<Slice>;
-        let before = match &self.desired {
-            Some(desired) => desired,
-            // As an earlier process left them.
-            None => {
-                let contents = self.there.values().filter_map(|object| object.content.clone());
-                there = contents.collect();
-                &there
-            }
-        };
-        let slices = view.slices(server.stores, before);
+        // As an earlier process left them.
+        let left = || self.there.values().filter_map(|object| object.content.clone()).collect();
+        let before = self.desired.clone().unwrap_or_else(|| Arc::new(left()));
+        let slices = view.slices(server.stores, &before);
         check(&self.options.node, &slices)?;
-        let changed = self.desired.as_ref() != Some(&slices);
-        self.desired = Some(slices);
+        let changed = self.desired.as_deref() != Some(&slices);
+        if changed {
+            self.desired = Some(Arc::new(slices));
+        }
         Ok(changed)
     }
 
@@ -239,8 +240,10 @@ impl Controller {
                 None => self.api.create_slice(&object, false).await?,
             };
             let Some(mut object) = Object::read(&answer) else { continue };
-            kept &= object.content.as_ref() == Some(slice);
-            object.sent = Some(slice.clone());
+            if !object.holds(slice) {
+                kept = false;
+                object.sent = Some(slice.clone());
+            }
             self.there.insert(object.name.clone(), object);
         }
         if !kept && self.server_changed().await? {
@@ -280,26 +283,26 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes in what happened to a slice; true when it was not this that did it.
-    fn see(&mut self, event: WatchEvent<Value>) -> Result<bool, Trouble> {
+    /// Takes in what happened to a slice; where it was not this that did it, how long to let it be.
+    fn see(&mut self, event: WatchEvent<Value>) -> Result<Option<Duration>, Trouble> {
         let (value, deleted) = match event {
             WatchEvent::Added(value) | WatchEvent::Modified(value) => (value, false),
             WatchEvent::Deleted(value) => (value, true),
-            WatchEvent::Bookmark(_) => return Ok(false),
+            WatchEvent::Bookmark(_) => return Ok(None),
             WatchEvent::Error(status) => return Err(Trouble::Watch(status.message)),
         };
-        let Some(object) = Object::read(&value) else { return Ok(false) };
+        let Some(object) = Object::read(&value) else { return Ok(None) };
         let known = self.there.get(&object.name);
         if known.is_some_and(|known| !known.is_older_than(&object)) {
-            return Ok(false);
+            return Ok(None);
         }
-        match deleted {
-            true => Ok(self.there.remove(&object.name).is_some()),
-            false => {
-                self.there.insert(object.name.clone(), object);
-                Ok(true)
-            }
+        if deleted {
+            return Ok(self.there.remove(&object.name).map(|_| SETTLE));
         }
+        self.there.insert(object.name.clone(), object);
+        // Another divvy-node, the one before an update or after it, would write it again, and again.
+        self.edits = self.edits.saturating_add(1).min(MOST_EDITS);
+        Ok(Some(SETTLE * (1 << (self.edits - 1))))
     }
 
     fn published(&mut self, slices: &[Slice], written: bool) {

@@ -156,7 +156,8 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
         }
     }
     let daemon = Ended::from(world.node(&["--help"]).output().unwrap());
-    let cluster = ["--node-name", "--kubeconfig", "--kubelet-dir", "--pod-uid"];
+    let cluster =
+        ["--node-name", "--kubeconfig", "--kubelet-dir", "--pod-uid", "--beside-other-driver"];
     let options = [&["--once", "--interval"][..], &cluster, &PLACES].concat();
     assert_eq!(listed(daemon.ok()), options);
 }

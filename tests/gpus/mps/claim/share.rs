@@ -2,40 +2,38 @@
 
 use std::fs;
 
-use super::{super::host::end, DIVVY, NODE, WHOLE, World, daemons};
+use super::{super::host::end, DIVVY, NODE, World, daemons};
 use crate::{Outcome, support};
 
-/// Writes a claim that was given a share of the first GPU.
+/// Writes a claim that asks for so much of a GPU's memory.
 fn share(world: &World, name: &str, number: u32, memory: &str) {
-    let device = world.host.fake.inventory().devices().next().unwrap().name().to_string();
     support::write(
         &world.host.path(&format!("{name}.yaml")),
         &format!(
             "apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {{name: {name}, uid: 0b8f2f4e-6a3c-4d3b-9c55-00000000000{number}}}
-spec: {{devices: {{requests: [{WHOLE}]}}}}
-status:
-  allocation:
-    devices:
-      results:
-      - request: a
+spec:
+  devices:
+    requests:
+    - name: a
+      exactly: {{deviceClassName: gpu.divvy.dev, capacity: {{requests: {{memory: {memory}}}}}}}
+    config:
+    - opaque:
         driver: gpu.divvy.dev
-        pool: fake-gpus
-        device: {device}
-        shareID: 7c8f2f4e-6a3c-4d3b-9c55-00000000000{number}
-        consumedCapacity: {{memory: {memory}}}
-      config:
-      - source: FromClass
-        opaque:
-          driver: gpu.divvy.dev
-          parameters:
-            apiVersion: gpu.divvy.dev/v1alpha1
-            kind: GpuConfig
-            sharing: {{mps: {{defaultActiveThreadPercentage: 30}}}}
+        parameters:
+          apiVersion: gpu.divvy.dev/v1alpha1
+          kind: GpuConfig
+          sharing: {{mps: {{defaultActiveThreadPercentage: 30}}}}
 "
         ),
     );
+}
+
+/// Prepares it on the GPU that it is given.
+#[track_caller]
+fn prepare(world: &World, name: &str, succeeds: bool) -> String {
+    world.run(DIVVY, &["prepare", "--shares", "-f", &format!("{name}.yaml")], succeeds)
 }
 
 /// The environment and mounts of the device of a claim.
@@ -50,11 +48,11 @@ pub(super) fn shares() -> Outcome {
     let world = world!();
     share(&world, "one", 1, "20Gi");
     share(&world, "two", 2, "30Gi");
-    let said = world.run(DIVVY, &["prepare", "-f", "one.yaml"], true);
+    let said = prepare(&world, "one", true);
     assert!(said.contains("request a: 20Gi of memory is advisory"), "{said}");
     let first = daemons(&world);
     assert_eq!(first.len(), 1, "{first:?}");
-    world.run(DIVVY, &["prepare", "-f", "two.yaml"], true);
+    prepare(&world, "two", true);
     assert_eq!(daemons(&world), first);
     let limit = |megabytes| format!("\"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={megabytes}M\"");
     assert!(edits_of(&world, 1).contains(&limit(20480)), "{}", edits_of(&world, 1));
@@ -63,10 +61,14 @@ pub(super) fn shares() -> Outcome {
     assert!(said.contains("one: in step") && said.contains("two: in step"), "{said}");
     let said = world.run(DIVVY, &["devices"], true);
     assert!(said.contains("default/one, default/two\n"), "{said}");
-    // A third has no room, and leaves the others alone.
+    // A third has no room beside them, and has the other GPU's. A fourth has none at all.
     share(&world, "three", 3, "40Gi");
-    let said = world.run(DIVVY, &["prepare", "-f", "three.yaml"], false);
-    assert!(said.contains("OVERLAP"), "{said}");
+    prepare(&world, "three", true);
+    assert_eq!(daemons(&world).len(), 2);
+    share(&world, "four", 4, "60Gi");
+    let said = prepare(&world, "four", false);
+    assert!(said.contains("NO-DEVICE") && said.contains("2 with too little memory"), "{said}");
+    world.run(DIVVY, &["unprepare", "three"], true);
     world.run(DIVVY, &["unprepare", "one"], true);
     assert_eq!((daemons(&world), world.mode(0)), (first, 3));
     let said = world.run(NODE, &["--once"], true);
@@ -81,7 +83,7 @@ pub(super) fn shares_lost() -> Outcome {
     let world = world!();
     for (name, number) in [("one", 1), ("two", 2)] {
         share(&world, name, number, "20Gi");
-        world.run(DIVVY, &["prepare", "-f", &format!("{name}.yaml")], true);
+        prepare(&world, name, true);
     }
     let first = daemons(&world);
     end(first[0]);
