@@ -8,6 +8,7 @@ use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use super::{
     PluginError,
     claims::{Given, Hand, Reference, Shared},
+    metrics::Phase,
 };
 use crate::{claim::Claim, gpu::PciAddress, plan};
 
@@ -52,22 +53,30 @@ impl Attempt {
                     obstacle.error
                 }
             };
-            let again = (Instant::now() + pause).min(self.until);
+            let stopped = Instant::now();
+            let again = (stopped + pause).min(self.until);
             tokio::select! {
                 () = tokio::time::sleep_until(again) => {}
                 Ok(()) = freed.changed() => {}
                 Ok(_) = cancels.wait_for(|cancelled| *cancelled) => return Err(self.cancelled()),
                 Ok(_) = ending.wait_for(|ending| *ending) => return Err(error),
             }
+            self.shared.metrics.took(Phase::Wait, stopped.elapsed());
             pause = (pause * 2).min(LAST_PAUSE);
         }
     }
 
     async fn once(&self) -> Result<Vec<Given>, Obstacle> {
-        let claim = self.read().await?;
+        let begun = Instant::now();
+        let claim = self.read().await;
+        self.shared.metrics.took(Phase::Read, begun.elapsed());
+        let claim = claim?;
         let wants = wants(&claim);
         let blocked = |error| Obstacle { error, wants };
+        let asked = Instant::now();
         let turn = self.hand.turn.lock().await;
+        let begun = Instant::now();
+        self.shared.metrics.took(Phase::Wait, begun - asked);
         if *self.cancels.borrow() {
             return Err(self.cancelled().into());
         }
@@ -79,6 +88,7 @@ impl Attempt {
         });
         let prepared = prepared.await;
         drop(turn);
+        self.shared.metrics.took(Phase::Node, begun.elapsed());
         match prepared {
             Ok(prepared) => prepared.map_err(blocked),
             Err(panic) => Err(PluginError::panicked(self.claim.title(), panic).into()),

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{sync::watch, task::JoinError, time::Instant};
 
-use super::{Machine, PluginError, attempt::Attempt};
+use super::{Machine, Metrics, PluginError, attempt::Attempt, metrics::Phase};
 use crate::{
     api::Api,
     claim::{Claim, is_uid, wrong_with},
@@ -27,6 +27,7 @@ pub(super) struct Shared {
     pub(super) machine: Arc<Machine>,
     pub(super) api: Api,
     pub(super) consumers: Arc<dyn Consumers>,
+    pub(super) metrics: Arc<Metrics>,
     hands: Mutex<BTreeMap<String, Weak<Hand>>>,
     /// How many claims were ended: changes when something has become free.
     pub(super) freed: watch::Sender<u64>,
@@ -108,8 +109,8 @@ impl Claims {
         consumers: Arc<dyn Consumers>,
         ending: watch::Receiver<bool>,
     ) -> Self {
-        let (hands, freed) = (Mutex::default(), watch::Sender::default());
-        Self(Arc::new(Shared { machine, api, consumers, hands, freed, ending }))
+        let (metrics, hands, freed) = Default::default();
+        Self(Arc::new(Shared { machine, api, consumers, metrics, hands, freed, ending }))
     }
 
     /// Prepares a claim, or waits for the attempt that is on its way.
@@ -139,10 +140,15 @@ impl Claims {
         let (shared, claim) = (Arc::clone(&self.0), claim.clone());
         // Its own task: it is finished whether or not the kubelet still waits.
         tokio::spawn(async move {
-            let (until, title) = (Instant::now() + PATIENCE, claim.title());
+            let (begun, title) = (Instant::now(), claim.title());
+            let (metrics, until) = (Arc::clone(&shared.metrics), begun + PATIENCE);
             let attempt = Attempt { shared, claim, hand: Arc::clone(&hand), cancels, until };
             let outcome = tokio::spawn(attempt.run()).await;
             let outcome = outcome.unwrap_or_else(|panic| Err(PluginError::panicked(title, panic)));
+            metrics.took(Phase::Prepare, begun.elapsed());
+            if let Err(error) = &outcome {
+                metrics.failed("prepare", error.code());
+            }
             let outcome = outcome.map_err(Arc::new);
             let mut running = lock(&hand.running);
             // One that was cancelled is not this one any more.
@@ -170,8 +176,14 @@ impl Claims {
         let (shared, uid) = (Arc::clone(&self.0), uid.to_owned());
         let title = uid.clone();
         let ended = tokio::spawn(async move {
+            let begun = Instant::now();
             let _turn = hand.turn.lock().await;
-            shared.end(&uid).await
+            let ended = shared.end(&uid).await;
+            shared.metrics.took(Phase::Unprepare, begun.elapsed());
+            if let Err(error) = &ended {
+                shared.metrics.failed("unprepare", error.code());
+            }
+            ended
         });
         ended.await.unwrap_or_else(|panic| Err(PluginError::panicked(title, panic)))
     }

@@ -1,7 +1,10 @@
 //! A claim is gone when the API server has it no more and the kubelet has forgotten it: nobody will ever end it, so
 //! it is ended here. Whatever may still have a container is left to the kubelet.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use divvy_cdi::file::{self, FileError, Trust};
 use tokio::task::spawn_blocking;
@@ -40,8 +43,14 @@ impl Gone {
         let mut suspects = BTreeSet::new();
         let mut said = Vec::new();
         for entry in forgotten.await.unwrap_or_default() {
-            if self.claims.0.is_in_hand(&entry.uid) || !self.is_gone(&entry).await {
+            if self.claims.0.is_in_hand(&entry.uid) {
                 continue;
+            }
+            match self.claims.0.exists(&reference(&entry)).await {
+                Ok(false) => {}
+                Ok(true) => continue,
+                // It says nothing of the others either, and each would be waited for.
+                Err(_) => break,
             }
             if !self.suspects.contains(&entry.uid) {
                 suspects.insert(entry.uid);
@@ -58,17 +67,20 @@ impl Gone {
         self.suspects = suspects;
         said
     }
+}
 
-    /// Only where the API server says so.
-    async fn is_gone(&self, entry: &Entry) -> bool {
-        let Entry { namespace, name, uid, .. } = entry.clone();
-        let claim = Reference { namespace, name, uid };
-        matches!(self.claims.0.exists(&claim).await, Ok(false))
-    }
+fn reference(entry: &Entry) -> Reference {
+    let Entry { namespace, name, uid, .. } = entry.clone();
+    Reference { namespace, name, uid }
 }
 
 /// The claims of which the kubelet has neither a note nor a pod.
-fn forgotten(entries: Vec<Entry>, kubelet: &std::path::Path) -> Vec<Entry> {
+fn forgotten(entries: Vec<Entry>, kubelet: &Path) -> Vec<Entry> {
+    let pods = kubelet.join("pods");
+    if !pods.is_dir() {
+        // A pod may be given no more of it than its sockets.
+        return Vec::new();
+    }
     let state = match file::read(&kubelet.join(STATE), MAX_STATE, &Trust::of_process()) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         // A kubelet that was set up anew.
@@ -77,8 +89,8 @@ fn forgotten(entries: Vec<Entry>, kubelet: &std::path::Path) -> Vec<Entry> {
         Err(_) => return Vec::new(),
     };
     let has_pod = |entry: &Entry| {
-        let mut pods = entry.consumers.iter().filter(|one| one.kind == "Pod");
-        pods.any(|pod| kubelet.join("pods").join(&pod.uid).symlink_metadata().is_ok())
+        let mut of = entry.consumers.iter().filter(|one| one.kind == "Pod");
+        of.any(|pod| pods.join(&pod.uid).symlink_metadata().is_ok())
     };
     let is_forgotten = |entry: &Entry| !state.contains(&entry.uid) && !has_pod(entry);
     entries.into_iter().filter(is_forgotten).collect()

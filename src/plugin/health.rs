@@ -62,6 +62,12 @@ impl Devices {
         Self { pool: inventory.node.clone(), devices }
     }
 
+    /// How many of them are well, and how many are not.
+    pub(super) fn counts(&self) -> [(&'static str, usize); 2] {
+        let unhealthy = self.devices.iter().filter(|(_, wrong)| wrong.is_some()).count();
+        [("healthy", self.devices.len() - unhealthy), ("unhealthy", unhealthy)]
+    }
+
     /// None of them can be looked at, for this reason.
     pub(super) fn unseen(&self, why: &str) -> Self {
         let devices = self.devices.iter();

@@ -44,6 +44,11 @@ impl Machine {
         Ok(entries.into_iter().flatten().filter(of_cluster).collect())
     }
 
+    /// How many entries there are.
+    pub(super) fn listed(&self) -> Option<usize> {
+        self.kept.journal.listing().ok().map(|listed| listed.len())
+    }
+
     /// All entries, as far as they can be read.
     pub(super) fn entries(&self) -> Result<Vec<Entry>, PluginError> {
         let entries = self.kept.journal.entries().map_err(PrepareError::from)?;

@@ -9,6 +9,8 @@ mod error;
 mod gone;
 mod health;
 mod machine;
+mod metrics;
+mod monitor;
 pub mod proto;
 mod reframe;
 mod registration;
@@ -26,8 +28,11 @@ pub use claims::{Claims, Consumers, Reference};
 pub use error::PluginError;
 pub use health::Devices;
 pub use machine::Machine;
+pub use metrics::Metrics;
+pub use monitor::Monitor;
 pub use socket::Paths;
 
+use claims::Shared;
 use door::Services;
 use dra::Dra;
 use gone::Gone;
@@ -96,9 +101,15 @@ impl Plugin {
         })
     }
 
-    /// Whether the kubelet has registered us.
-    pub fn is_registered(&self) -> bool {
-        *self.registered.borrow()
+    /// For whoever watches it.
+    pub fn monitor(&self) -> Monitor {
+        let Shared { machine, metrics, .. } = self.claims.0.as_ref();
+        Monitor {
+            machine: Arc::clone(machine),
+            metrics: Arc::clone(metrics),
+            registered: self.registered.clone(),
+            devices: self.devices.subscribe(),
+        }
     }
 
     /// Looks after what no call is about: what the kubelet hears of devices' health, and claims that it has

@@ -1,5 +1,6 @@
 use std::{
     fs,
+    io::{Read, Write},
     process::Child,
     time::{Duration, Instant},
 };
@@ -141,8 +142,18 @@ fn a_failure_is_told_once_for_as_long_as_it_is_the_same() {
     signal(&child, Signal::SIGTERM);
     assert!(child.wait().unwrap().success());
     let mut said = String::new();
-    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said.matches("error[JOURNAL-NEWER]").count(), 1, "{said}");
+}
+
+/// The status line but for its words, and the body.
+fn get(address: &str, path: &str) -> (String, String) {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[.."HTTP/1.1 200".len()].to_owned(), body.to_owned())
 }
 
 #[test]
@@ -157,6 +168,11 @@ fn with_a_node_name_it_serves_the_kubelet_until_it_ends() {
     );
     let cluster =
         ["--node-name", "worker-1", "--kubeconfig", "kubeconfig", "--kubelet-dir", "kubelet"];
+    // Whose port was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let http = free.local_addr().unwrap().to_string();
+    drop(free);
+    let cluster = [&cluster[..], &["--http", &http]].concat();
     reboot(&world);
     let mut child = world.spawn(&mut world.node(&cluster));
     let sockets = ["plugins_registry/gpu.divvy.dev-reg.sock", "plugins/gpu.divvy.dev/dra.sock"];
@@ -173,6 +189,11 @@ fn with_a_node_name_it_serves_the_kubelet_until_it_ends() {
     });
     let second = Ended::from(world.node(&cluster).output().unwrap());
     second.failed(1, "PLUGIN-SERVED", "another divvy-node");
+    for (path, status) in [("healthz", 200), ("readyz", 503), ("metrics", 200), ("x", 404)] {
+        let (line, text) = get(&http, path);
+        assert_eq!(line, format!("HTTP/1.1 {status}"), "{path}: {text}");
+        assert!(path != "metrics" || text.contains("\ndivvy_prepared_claims 2\n"), "{text}");
+    }
     signal(&child, Signal::SIGTERM);
     assert!(child.wait().unwrap().success());
     assert!(!sockets.iter().any(|socket| socket.exists()));

@@ -156,8 +156,14 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
         }
     }
     let daemon = Ended::from(world.node(&["--help"]).output().unwrap());
-    let cluster =
-        ["--node-name", "--kubeconfig", "--kubelet-dir", "--pod-uid", "--beside-other-driver"];
+    let cluster = [
+        "--node-name",
+        "--kubeconfig",
+        "--kubelet-dir",
+        "--pod-uid",
+        "--beside-other-driver",
+        "--http",
+    ];
     let options = [&["--once", "--interval"][..], &cluster, &PLACES].concat();
     assert_eq!(listed(daemon.ok()), options);
 }

@@ -34,10 +34,10 @@ async fn it_registers_by_its_sockets_and_takes_them_along() {
     assert_eq!(Path::new(&info.endpoint), world.socket());
     assert_eq!(info.supported_versions[..2], ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
     let plugin = world.plugin.take().unwrap();
-    assert!(!plugin.is_registered());
+    assert!(!plugin.monitor().is_registered());
     let status = RegistrationStatus { plugin_registered: true, error: String::new() };
     client.notify_registration_status(status).await.unwrap();
-    assert!(plugin.is_registered());
+    assert!(plugin.monitor().is_registered());
     plugin.end().await;
     assert!(!world.registration().exists() && !world.socket().exists());
 }
@@ -166,6 +166,31 @@ async fn two_pods_serve_side_by_side_and_two_of_a_name_do_not() {
     assert_eq!(world.left(), [""; 0]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_say_what_was_done_and_what_failed() {
+    let mut world = World::new().await;
+    world.plugin.as_mut().unwrap().look().await;
+    world.api.claim("a", "uid-a", &[WHOLE]);
+    world.prepare("a", "uid-a").await.unwrap();
+    world.prepare("gone", "uid-gone").await.unwrap_err();
+    world.unprepare("b", "uid-b").await.unwrap();
+    let text = world.plugin.as_ref().unwrap().monitor().metrics().await;
+    for line in [
+        "# TYPE divvy_prepare_duration_seconds histogram",
+        "divvy_prepare_duration_seconds_bucket{phase=\"node\",le=\"+Inf\"} 1",
+        "divvy_prepare_duration_seconds_count{phase=\"api\"} 2",
+        "divvy_prepare_duration_seconds_count{phase=\"all\"} 2",
+        "divvy_unprepare_duration_seconds_count{phase=\"all\"} 1",
+        "divvy_errors_total{operation=\"prepare\",code=\"CLAIM-GONE\"} 1",
+        "divvy_prepared_claims 1",
+        "divvy_devices{health=\"unhealthy\"} 0",
+        "divvy_registered 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert_eq!(text.matches("# TYPE divvy_prepare_duration_seconds ").count(), 1);
+}
+
 #[test]
 fn sockets_have_paths_that_linux_takes() {
     let pod = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
@@ -198,7 +223,6 @@ async fn claims_that_nobody_knows_any_more_are_ended() {
         "{\"Data\":\"{\\\"ClaimUID\\\":\\\"uid-b\\\"}\"}",
     )
     .unwrap();
-    fs::create_dir_all(world.path("kubelet/pods/pod-uid-c")).unwrap();
     let claims = |world: &World| -> Vec<String> {
         let listing = fs::read_dir(world.path("state/claims")).unwrap();
         let mut names: Vec<_> =
@@ -206,6 +230,12 @@ async fn claims_that_nobody_knows_any_more_are_ended() {
         names.sort();
         names
     };
+    // A daemon that does not see the kubelet's pods knows nothing of them.
+    for _ in 0..2 {
+        world.plugin.as_mut().unwrap().look().await;
+    }
+    assert_eq!(claims(&world).len(), 4);
+    fs::create_dir_all(world.path("kubelet/pods/pod-uid-c")).unwrap();
     let plugin = world.plugin.as_mut().unwrap();
     plugin.look().await;
     // The API server does not say, and then it does: once is not enough.

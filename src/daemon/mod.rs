@@ -1,14 +1,10 @@
 //! The daemon keeps a node in step with its journal: records and CDI specs of prepared claims come
 //! back after a reboot, which empties `/run`, and what a crash left half done is ended.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
-    path::PathBuf,
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+mod cluster;
+mod http;
+
+use std::{collections::BTreeSet, ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{CommandFactory, Parser};
 use tokio::{
@@ -16,8 +12,11 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
+
+use cluster::{ClusterArgs, Member};
+use http::Door;
 
 use crate::{
     admin::{
@@ -25,11 +24,8 @@ use crate::{
         exit::{Exit, Failure},
         tell,
     },
-    api::Api,
-    consumers::Pods,
-    plugin::{Kubelet, Machine, Plugin},
+    plugin::Machine,
     prepare::{Node, Reconciled},
-    publish::{self, View},
 };
 
 /// Keeps this node in step with its journal.
@@ -55,28 +51,6 @@ struct Cli {
     places: PlacesArgs,
 }
 
-/// The cluster that the node is in.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Kubernetes")]
-struct ClusterArgs {
-    /// The node's name in its cluster, and so that of its pool of devices; without it, there is no cluster
-    #[arg(long, value_name = "NODE", value_parser = node_name)]
-    node_name: Option<String>,
-    /// How to reach the API server [default: the service account of the pod that this is in]
-    #[arg(long, value_name = "FILE", requires = "node_name")]
-    kubeconfig: Option<PathBuf>,
-    /// The kubelet's directory, by the same path as the kubelet has it
-    #[arg(long, value_name = "DIR", requires = "node_name", default_value = "/var/lib/kubelet")]
-    kubelet_dir: PathBuf,
-    /// The UID of the pod that this is in: its sockets are its own, and the next pod of a rolling update
-    /// serves beside it
-    #[arg(long, value_name = "UID", requires = "node_name", value_parser = pod_uid)]
-    pod_uid: Option<String>,
-    /// Publish this node's devices also where another DRA driver or a device plugin gives its GPUs
-    #[arg(long, requires = "node_name")]
-    beside_other_driver: bool,
-}
-
 /// The failures of a round, as they were told.
 type Told = BTreeSet<String>;
 
@@ -87,11 +61,11 @@ struct Signals {
     interrupt: Signal,
 }
 
-/// How often the node is looked at for what is to be published of it.
-const LOOK: Duration = Duration::from_secs(5);
-
 /// How long whatever still runs may take at the end. What is cut off is ended by whoever comes next.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How long a round may take: a GPU that does not answer is waited for.
+const OVERDUE: Duration = Duration::from_secs(180);
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
@@ -134,61 +108,55 @@ async fn keep(
 ) -> Result<(), Failure> {
     let mut signals = Signals::take()
         .map_err(|error| Failure::new("FAILED", format!("taking signals: {error}")))?;
-    let mut plugin = match cluster.node_name.clone() {
-        Some(node) => Some(join(Arc::clone(&machine), node, cluster).await?),
+    let (every, http) = (Duration::from_secs(seconds.into()), cluster.http);
+    let mut member = match cluster.node_name.clone() {
+        Some(node) => Some(Member::join(Arc::clone(&machine), node, cluster).await?),
         None => None,
     };
+    let (ended, round) = watch::channel(Instant::now());
+    if let (Some(member), Some(address)) = (&member, http) {
+        let listener = Door::open(address).await?;
+        let (monitor, published) = (member.plugin.monitor(), member.published.clone());
+        let door = Door { monitor, published, round, overdue: every * 2 + OVERDUE };
+        tokio::spawn(door.serve(listener));
+    }
     tell(&format!("keeping {} in step with {journal}\n", machine.gpus().address()));
     let mut told = Told::new();
-    let mut rounds = interval(Duration::from_secs(seconds.into()));
+    let mut rounds = interval(every);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while signals.wait(rounds.tick()).await {
-        let machine = Arc::clone(&machine);
-        let earlier = std::mem::take(&mut told);
-        let round = spawn_blocking(move || {
-            let mut told = earlier;
-            round(&machine.node(), false, &mut told);
-            told
-        });
-        told = round.await.map_err(|panic| Failure::new("FAILED", format!("a round: {panic}")))?;
-        if let Some(plugin) = &mut plugin {
-            plugin.look().await;
+        tokio::select! {
+            biased;
+            // What it is at it finishes.
+            () = signals.end() => break,
+            () = next_round(&machine, &mut told) => {}
         }
+        if let Some(member) = &mut member {
+            tokio::select! {
+                biased;
+                () = signals.end() => break,
+                () = member.look() => {}
+            }
+        }
+        ended.send_replace(Instant::now());
     }
-    if let Some(plugin) = plugin {
-        plugin.end().await;
+    if let Some(member) = member {
+        member.plugin.end().await;
     }
     Ok(())
 }
 
-/// Makes the node one of its cluster's.
-async fn join(
-    machine: Arc<Machine>,
-    node: String,
-    cluster: ClusterArgs,
-) -> Result<Plugin, Failure> {
-    let api = Api::new(cluster.kubeconfig.as_deref()).await;
-    let api = api.map_err(|e| Failure::of(e.code(), &e))?;
-    // The kubelet is told where our socket is.
-    let dir = std::path::absolute(&cluster.kubelet_dir)
-        .map_err(|error| Failure::new("FAILED", format!("--kubelet-dir: {error}")))?;
-    let kubelet = Kubelet { dir, pod: cluster.pod_uid };
-    let (run, boot) = (machine.node().run.clone(), machine.node().boot.to_owned());
-    let pods = Pods::new(api.clone(), node.clone(), run, boot);
-    let plugin = Plugin::start(kubelet, Arc::clone(&machine), api.clone(), pods.clone()).await;
-    let plugin = plugin.map_err(|e| Failure::of(e.code(), &e))?;
-    let options = publish::Options {
-        node,
-        beside_other_driver: cluster.beside_other_driver,
-        every: LOOK,
-        notice: Arc::default(),
-    };
-    let source = move || View::of(machine.gpus(), machine.node().journal, BTreeMap::new());
-    let (state, _nobody_asks_yet) = watch::channel(publish::State::default());
-    // They end with the runtime.
-    tokio::spawn(pods.run());
-    tokio::spawn(publish::run(api, Arc::new(source), options, state));
-    Ok(plugin)
+/// One round, where it keeps nobody waiting. A defect that ends it ends no other.
+async fn next_round(machine: &Arc<Machine>, told: &mut Told) {
+    let (machine, mut earlier) = (Arc::clone(machine), std::mem::take(told));
+    let round = spawn_blocking(move || {
+        round(&machine.node(), false, &mut earlier);
+        earlier
+    });
+    match round.await {
+        Ok(now) => *told = now,
+        Err(panic) => tell(&Failure::new("FAILED", format!("a round: {panic}")).to_string()),
+    }
 }
 
 /// One round; says what it changed, which failures are new since the last one, and with `all` also
@@ -243,22 +211,6 @@ fn round(node: &Node<'_>, all: bool, told: &mut Told) -> Exit {
     if told.is_empty() { Exit::Ok } else { Exit::Failed }
 }
 
-/// A name that the API server would take for a node.
-fn node_name(text: &str) -> Result<String, String> {
-    match crate::claim::wrong_with(text) {
-        None => Ok(text.to_owned()),
-        Some(why) => Err(format!("it {why}")),
-    }
-}
-
-/// A UID becomes a part of file names.
-fn pod_uid(text: &str) -> Result<String, String> {
-    match crate::claim::is_uid(text) {
-        true => Ok(text.to_owned()),
-        false => Err("it is no UID: at most 64 letters, digits and -".to_owned()),
-    }
-}
-
 // === impl Signals ===
 
 impl Signals {
@@ -271,7 +223,7 @@ impl Signals {
     }
 
     /// Waits for the next round, or for whoever wants one now; false when it is to end.
-    async fn wait(&mut self, next: impl Future<Output = tokio::time::Instant>) -> bool {
+    async fn wait(&mut self, next: impl Future<Output = Instant>) -> bool {
         tokio::select! {
             // Whoever ends it need not wait for a round.
             biased;
@@ -279,6 +231,14 @@ impl Signals {
             _signal = self.interrupt.recv() => false,
             _signal = self.hangup.recv() => true,
             _time = next => true,
+        }
+    }
+
+    /// Waits until it is to end.
+    async fn end(&mut self) {
+        tokio::select! {
+            _signal = self.terminate.recv() => {}
+            _signal = self.interrupt.recv() => {}
         }
     }
 }
