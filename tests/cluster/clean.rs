@@ -18,6 +18,8 @@ pub struct Snapshot(BTreeMap<String, String>);
 /// Folders whose files are counted by name.
 const FOLDERS: [&str; 5] =
     ["/etc/cdi", "/run/cdi", "/run/divvy", "/var/lib/divvy", "/var/lib/kubelet/plugins"];
+/// Locks stay, as many as there are GPUs and claims at once.
+const LOCKS: &str = "/var/lib/divvy/locks";
 /// Folders with an entry for each pod, and for each container that runs.
 const ENTRIES: [&str; 2] = ["/var/lib/kubelet/pods", BUNDLES];
 /// What tests make in the default namespace.
@@ -107,6 +109,9 @@ fn count(found: &mut BTreeMap<String, String>, name: String) -> &mut String {
 fn files(dir: &Path, name: &str, found: &mut BTreeMap<String, String>) -> Result<()> {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = format!("{name}/{}", entry.file_name().to_string_lossy());
+        if name == LOCKS {
+            continue;
+        }
         if entry.file_type()?.is_dir() {
             files(&entry.path(), &name, found)?;
         } else {

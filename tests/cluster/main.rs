@@ -46,6 +46,7 @@ mod node;
 mod plain;
 mod pods;
 mod sharing;
+mod slices;
 mod trouble;
 
 use clean::Snapshot;
@@ -152,7 +153,8 @@ fn tests() -> ExitCode {
     let shared = Arc::new(Mutex::new(Shared { fixture, node: None, none: None }));
     let tests = [plain::tests(), claims::tests(), sharing::tests(), mig::tests(), trouble::tests()]
         .concat();
-    let trials = tests.into_iter().map(|test| trial(test, &shared)).collect();
+    let tests = tests.into_iter().chain(slices::tests());
+    let trials = tests.map(|test| trial(test, &shared)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(shared);
     if let Some(reason) = skipped.filter(|reason| !reason.is_empty()) {
