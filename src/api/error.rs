@@ -93,11 +93,12 @@ impl ApiError {
     }
 
     /// True for what may be otherwise in a moment: no connection, no answer, or an error of the
-    /// server's own (5xx, 429).
+    /// server's own (5xx, 429). A server that has just started refuses whom it does not know yet
+    /// (401, and 403 before it has read its rules: seen with 1.37).
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Silent { .. } => true,
-            Self::Refused { status, .. } => *status >= 500 || *status == 429,
+            Self::Refused { status, .. } => *status >= 500 || matches!(status, 401 | 403 | 429),
             Self::Request { source, .. } => {
                 matches!(source.as_ref(), kube::Error::HyperError(_) | kube::Error::Service(_))
             }

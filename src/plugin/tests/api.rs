@@ -31,8 +31,10 @@ struct State {
 pub(super) enum Trouble {
     /// 500.
     Fails,
-    /// 403, which does not pass.
+    /// 403, as of a server that has not read its rules yet.
     Forbids,
+    /// 400, which does not pass.
+    Refuses,
     /// The connection is closed.
     Drops,
     /// Half an answer, and the end.
@@ -130,6 +132,7 @@ impl Double {
                 (Some(Trouble::Drops), _) => return,
                 (Some(Trouble::Fails), _) => (500, status(500)),
                 (Some(Trouble::Forbids), _) => (403, status(403)),
+                (Some(Trouble::Refuses), _) => (400, status(400)),
                 (_, Some(found)) => (200, found),
                 (_, None) => (404, status(404)),
             };

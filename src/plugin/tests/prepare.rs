@@ -125,9 +125,9 @@ async fn one_bad_claim_keeps_no_other_of_its_call() {
 async fn trouble_of_the_api_server_is_waited_for() {
     let world = World::new().await;
     world.api.claim("a", "uid-a", &[WHOLE]);
-    world.api.trouble(&[Trouble::Fails, Trouble::Drops, Trouble::Cuts, Trouble::Fails]);
+    world.api.trouble(&[Trouble::Fails, Trouble::Drops, Trouble::Cuts, Trouble::Forbids]);
     world.prepare("a", "uid-a").await.unwrap();
-    world.api.trouble(&[Trouble::Forbids]);
+    world.api.trouble(&[Trouble::Refuses]);
     let refused = world.prepare("a", "uid-a").await.unwrap_err();
     assert!(refused.starts_with("divvy: API-SERVER: GET /apis/"), "{refused}");
     // A claim is ended without it.
