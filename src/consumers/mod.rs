@@ -30,7 +30,7 @@ pub struct Pods {
     run: RunDir,
     boot: String,
     state: Mutex<State>,
-    /// A pod has come, or the watch is down.
+    /// A pod has come.
     seen: Condvar,
     /// There is something to ask the API server for.
     asks: Notify,
@@ -150,11 +150,11 @@ impl Pods {
         consumers: &[Consumer],
     ) -> MutexGuard<'a, State> {
         let pods = || consumers.iter().filter(|consumer| consumer.kind == "Pod");
-        if !state.is_watching || pods().next().is_none() {
+        if !state.is_listed || pods().next().is_none() {
             return state;
         }
         let missing = |state: &mut State| {
-            state.is_watching && !pods().any(|consumer| state.pods.contains_key(&consumer.uid))
+            state.is_listed && !pods().any(|consumer| state.pods.contains_key(&consumer.uid))
         };
         let waited = self.seen.wait_timeout_while(state, ON_ITS_WAY, missing);
         state = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);

@@ -19,8 +19,9 @@ pub(super) struct State {
     pub(super) pods: BTreeMap<String, Tracked>,
     /// The cluster's claims that are prepared here, by UID.
     pub(super) claims: BTreeMap<String, ClaimRecord>,
-    /// The API server tells of pods as they come.
-    pub(super) is_watching: bool,
+    /// The API server told of all of them once; since then it tells of them as they come, but for
+    /// interruptions.
+    pub(super) is_listed: bool,
 }
 
 /// A pod, and what is known of its claims.

@@ -33,8 +33,6 @@ impl Pods {
         while let Some(event) = events.next().await {
             match event {
                 Err(error) => {
-                    self.state().is_watching = false;
-                    self.seen.notify_all();
                     let line = divvy_cdi::problem::chain(&error);
                     if told != line {
                         tell(&format!(
@@ -43,14 +41,15 @@ impl Pods {
                         ));
                         told = line;
                     }
-                    continue;
                 }
                 Ok(watcher::Event::Init) => listed.clear(),
                 Ok(watcher::Event::InitApply(pod)) => listed.extend(Pod::of(&pod)),
                 Ok(watcher::Event::InitDone) => {
                     let pods = std::mem::take(&mut listed);
                     self.blocking(move |this| this.list(pods)).await;
-                    self.state().is_watching = true;
+                    self.state().is_listed = true;
+                    // Every try begins anew; only this one came through.
+                    told.clear();
                 }
                 Ok(watcher::Event::Apply(pod)) => {
                     if let Some(pod) = Pod::of(&pod) {
@@ -63,7 +62,6 @@ impl Pods {
                     }
                 }
             }
-            told.clear();
         }
     }
 
@@ -121,7 +119,7 @@ impl Pods {
     async fn look_again(self: &Arc<Self>) {
         loop {
             tokio::time::sleep(AGAIN).await;
-            if self.state().is_watching {
+            if self.state().is_listed {
                 self.blocking(Self::refresh).await;
             }
         }
