@@ -42,10 +42,11 @@ impl Node {
     /// Waits until a container has looked at its devices, and gives the nodes. None of them may be closed to it.
     pub fn seen(&mut self, pod: &str, container: &str) -> Result<BTreeSet<String>> {
         self.until_container(pod, container)?;
-        let output = self.wait(&format!("{pod} to have looked"), SOON, &[], |node| {
+        let looked = self.wait(&format!("{pod}/{container} to have looked"), SOON, &[], |node| {
             let output = node.output(pod, container)?;
             Ok(output.ends_with("looked\n").then_some(output))
-        })?;
+        });
+        let output = looked.map_err(|error| anyhow::anyhow!("{error:#}{}", self.story(pod)))?;
         ensure!(!output.contains("not permitted"), "{pod}: {output}");
         let lines = output.lines().filter(|line| *line != "looked");
         Ok(lines.map(|line| line.split(':').next().unwrap_or_default().to_owned()).collect())
@@ -59,11 +60,13 @@ impl Node {
         Ok(results.as_array().into_iter().flatten().filter_map(name).collect())
     }
 
-    /// The claim that was made for a pod.
-    pub fn claim_of(&self, pod: &str) -> Result<String> {
-        let pod = self.api.get(&format!("/api/v1/namespaces/default/pods/{pod}"))?;
-        let name = pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str();
-        name.map(str::to_owned).context("no claim was made for the pod")
+    /// Waits until a claim is made for a pod, and gives its name.
+    pub fn until_claim_of(&mut self, pod: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/default/pods/{pod}");
+        self.wait(&format!("a claim of {pod}"), SOON, &["kube-controller-manager"], |node| {
+            let statuses = node.api.get(&path)?["status"]["resourceClaimStatuses"].take();
+            Ok(statuses[0]["resourceClaimName"].as_str().map(str::to_owned))
+        })
     }
 
     /// The nodes of these whole GPUs, by the name of their devices.
@@ -157,8 +160,7 @@ fn template_for_each_pod(node: &mut Node) -> Result<()> {
     let mut all = BTreeSet::new();
     for name in ["each-a", "each-b"] {
         node.apply(&pod(name, by_template("each"), &stay))?;
-        node.seen(name, "c")?;
-        let claim = node.claim_of(name)?;
+        let claim = node.until_claim_of(name)?;
         all.extend(node.sees_claim(name, "c", &claim)?);
     }
     ensure!(all.len() == 2, "one GPU for both: {all:?}");

@@ -1,56 +1,25 @@
 //! divvy-node, as the DRA driver of the node, with the GPUs of a fake host.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
 use divvy_fake_nvml::FakeHost;
 use serde_json::Value;
 
 use crate::Gpus;
-use crate::node::{FOLDER, NAME, Node, kubeconfig};
+use crate::node::{NAME, Node, kubeconfig};
 use crate::pods::SOON;
 
-/// Where the host with the GPUs is.
-pub const HOST: &str = "/opt/host";
+/// Where the host with the GPUs is: on a file system whose files can be mounted into user namespaces.
+pub const HOST: &str = "/var/lib/host";
+/// How the driver calls the API server.
+pub const KUBECONFIG: &str = "/var/lib/kube/divvy-node.conf";
 pub const DRIVER: &str = "gpu.divvy.dev";
 pub const PROGRAM: &str = "divvy-node";
 
-/// What the driver may do, and the classes of its devices.
-const MANIFESTS: &str = r#"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: divvy-node}
-rules:
-- {apiGroups: [resource.k8s.io], resources: [resourceslices], verbs: [get, list, watch, create, update, patch, delete]}
-- {apiGroups: [resource.k8s.io], resources: [resourceclaims], verbs: [get, list, watch]}
-- {apiGroups: [resource.k8s.io], resources: [resourceclaims/status], verbs: [update, patch]}
-- {apiGroups: [resource.k8s.io], resources: [resourceclaims/driver], verbs: ["associated-node:update", "associated-node:patch", "arbitrary-node:update", "arbitrary-node:patch"], resourceNames: [gpu.divvy.dev]}
-- {apiGroups: [""], resources: [nodes], verbs: [get]}
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
-- {apiGroups: ["", events.k8s.io], resources: [events], verbs: [create, patch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: divvy-node}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: divvy-node}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: divvy-node}]
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: gpu.divvy.dev}
-spec:
-  extendedResourceName: nvidia.com/gpu
-  selectors: [{cel: {expression: 'device.driver == "gpu.divvy.dev" && device.attributes["gpu.divvy.dev"].type == "gpu"'}}]
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: mig.gpu.divvy.dev}
-spec:
-  selectors: [{cel: {expression: 'device.driver == "gpu.divvy.dev" && device.attributes["gpu.divvy.dev"].type == "mig"'}}]
----
-apiVersion: node.k8s.io/v1
-kind: RuntimeClass
-metadata: {name: divvy}
-handler: divvy
-"#;
+/// The chart's templates that say what the driver may do, and the classes of its devices.
+const TEMPLATES: [&str; 3] = ["rbac", "policy", "classes"];
+const NAMESPACE: &str = "divvy";
 
 // === impl Node ===
 
@@ -67,21 +36,35 @@ impl Node {
         if gpus.is_empty() {
             return Ok(());
         }
-        self.apply(MANIFESTS)?;
+        self.install_chart()?;
         self.sandbox.must(&["rm", "-rf", HOST])?;
         FakeHost::make(&self.sandbox.path(HOST), gpus)?.install_mps()?;
-        let file = format!("{FOLDER}/divvy-node.conf");
-        self.sandbox.write(&file, &kubeconfig("divvy-node-token").to_string())?;
+        // In a user namespace runc takes a node from the path that the container has it at, whatever CDI says.
+        self.sandbox.must(&["sh", "-c", &format!("cp -a {HOST}/dev/nvidia* /dev/")])?;
         self.start_driver(&[])?;
         self.gpus = gpus;
         Ok(())
     }
 
+    /// What the chart makes but for its pods, and a token as one of them has.
+    fn install_chart(&mut self) -> Result<()> {
+        let namespace =
+            format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}");
+        self.apply(&namespace)?;
+        for template in TEMPLATES {
+            self.apply(&rendered(template)?)?;
+        }
+        let bound = ["--bound-object-kind=Node", &format!("--bound-object-name={NAME}")];
+        let create = ["create", "token", "divvy-node", "--namespace", NAMESPACE];
+        let token = self.kubectl(&[&create[..], &bound[..]].concat(), "")?;
+        self.sandbox.write(KUBECONFIG, &kubeconfig(token.trim()).to_string())
+    }
+
     /// Starts the driver, and waits until the kubelet has it and its slices are there.
     pub fn start_driver(&mut self, more: &[&str]) -> Result<()> {
         let before = self.registrations();
-        let (gpus, kubeconfig) = (format!("nvml:{HOST}"), format!("{FOLDER}/divvy-node.conf"));
-        let args = ["--gpus", &gpus, "--node-name", NAME, "--kubeconfig", &kubeconfig];
+        let gpus = format!("nvml:{HOST}");
+        let args = ["--gpus", &gpus, "--node-name", NAME, "--kubeconfig", KUBECONFIG];
         self.spawn_path(PROGRAM, "/programs/divvy-node", &[&args[..], more].concat())?;
         self.wait("the driver", SOON, &[PROGRAM, "kubelet"], |node| {
             let there = node.registrations() > before && !node.devices()?.is_empty();
@@ -110,4 +93,15 @@ impl Node {
             .filter(|line| line.contains("Registered DRA plugin") && line.contains(DRIVER))
             .count()
     }
+}
+
+/// A template of the chart as helm renders it with every option on: these have no more than that.
+fn rendered(template: &str) -> Result<String> {
+    let path = format!("deploy/chart/templates/{template}.yaml");
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path))?;
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("{{-"));
+    let text = lines.collect::<Vec<_>>().join("\n").replace("{{ .Release.Namespace }}", NAMESPACE);
+    let text = text.replace("{{ . }}", "nvidia.com/gpu");
+    ensure!(!text.contains("{{"), "{path} has more of helm than is known here");
+    Ok(text)
 }

@@ -40,12 +40,15 @@ mod api;
 mod claims;
 mod clean;
 mod driver;
+mod examples;
 mod manifest;
 mod mig;
 mod node;
 mod plain;
 mod pods;
+mod rights;
 mod sharing;
+mod shim;
 mod slices;
 mod trouble;
 
@@ -151,10 +154,19 @@ fn tests() -> ExitCode {
         _ => None,
     };
     let shared = Arc::new(Mutex::new(Shared { fixture, node: None, none: None }));
-    let tests = [plain::tests(), claims::tests(), sharing::tests(), mig::tests(), trouble::tests()]
-        .concat();
-    let tests = tests.into_iter().chain(slices::tests());
-    let trials = tests.map(|test| trial(test, &shared)).collect();
+    let tests = [
+        plain::tests(),
+        rights::tests(),
+        claims::tests(),
+        examples::tests(),
+        shim::tests(),
+        sharing::tests(),
+        mig::tests(),
+        slices::tests(),
+        trouble::tests(),
+    ]
+    .concat();
+    let trials = tests.into_iter().map(|test| trial(test, &shared)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(shared);
     if let Some(reason) = skipped.filter(|reason| !reason.is_empty()) {
@@ -193,6 +205,4 @@ fn trial(test: Test, shared: &Arc<Mutex<Shared>>) -> Trial {
         let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         shared.run(test).map_err(|error| Failed::from(format!("{error:#}")))
     })
-    // Until divvy-node is a driver: `-- --include-ignored` runs them.
-    .with_ignored_flag(!test.gpus.is_empty())
 }

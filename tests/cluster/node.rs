@@ -49,8 +49,7 @@ const TUNABLES: [(&str, &str); 6] = [
 
 /// Who may call the API server: a token is a name and its groups.
 const TOKENS: &str = "admin-token,admin,admin,system:masters\n\
-    kubelet-token,system:node:node1,node1,system:nodes\n\
-    divvy-node-token,divvy-node,divvy-node\n";
+    kubelet-token,system:node:node1,node1,system:nodes\n";
 
 /// No systemd, cgroups of version 1 or none for pods; else as the kubelet has it.
 const KUBELET: &str = r#"
@@ -74,7 +73,7 @@ imports = ["/etc/containerd/conf.d/*.toml"]
 [plugins.'io.containerd.cri.v1.runtime']
 restrict_oom_score_adj = true
 disable_apparmor = true
-enable_cdi = true
+enable_cdi = NATIVE
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["/usr/lib/cni"]
 conf_dir = "/etc/cni/net.d"
@@ -86,6 +85,7 @@ runtime_type = "io.containerd.runc.v2"
 sandbox = "localhost/pause:1"
 "#;
 
+const CONFIG: &str = "/etc/containerd/config.toml";
 /// Stands for the kernel's, so that a test can have another boot.
 pub const BOOT: &str = "/run/boot-id";
 
@@ -152,7 +152,7 @@ impl Node {
             let file = format!("{FOLDER}/{name}.conf");
             sandbox.write(&file, &kubeconfig(&format!("{name}-token")).to_string())?;
         }
-        sandbox.write("/etc/containerd/config.toml", CONTAINERD)?;
+        sandbox.write(CONFIG, &CONTAINERD.replace("NATIVE", "true"))?;
         sandbox.write("/etc/cni/net.d/10-pods.conflist", NETWORK)?;
         let ours = hook::documented("containerd-2.toml")?;
         sandbox.write("/etc/containerd/conf.d/90-divvy.toml", &ours)?;
@@ -217,6 +217,13 @@ impl Node {
         Ok(())
     }
 
+    /// Starts containerd again, with its own CDI or without.
+    pub fn restart_containerd(&mut self, native: bool) -> Result<()> {
+        self.stop("containerd", "TERM")?;
+        self.sandbox.write(CONFIG, &CONTAINERD.replace("NATIVE", &native.to_string()))?;
+        self.start_containerd()
+    }
+
     pub fn start_kubelet(&mut self) -> Result<()> {
         self.spawn(
             "kubelet",
@@ -226,7 +233,8 @@ impl Node {
                 &format!("--hostname-override={NAME}"),
                 &format!("--node-ip={ADDRESS}"),
                 "--cert-dir=/var/lib/kubelet/pki",
-                "--v=3",
+                // It says when it takes a driver in.
+                "--vmodule=dra_plugin_manager=3",
             ],
         )
     }

@@ -59,7 +59,7 @@ impl Node {
 
     /// Deletes pods, and waits until they are gone.
     pub fn delete_pods(&mut self, pods: &[&str]) -> Result<()> {
-        self.kubectl(&[&["delete", "pod", "--wait=false"], pods].concat(), "")?;
+        self.kubectl(&[&["delete", "pod", "--wait=false", "--grace-period=1"], pods].concat(), "")?;
         pods.iter().try_for_each(|name| self.until_gone_within(name, SOON))
     }
 
@@ -113,7 +113,7 @@ impl Node {
     }
 
     /// All that is known of a pod that did not do as it should.
-    fn story(&self, name: &str) -> String {
+    pub fn story(&self, name: &str) -> String {
         let mut story = String::new();
         let mut add = |what: &str, text: String| story += &format!("--- {what} ---\n{text}\n");
         let pod = self.api.get(&format!("{PODS}/{name}")).unwrap_or_default();

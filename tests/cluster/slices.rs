@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::claims::GPUS;
-use crate::driver::{DRIVER, HOST, PROGRAM};
+use crate::driver::{DRIVER, HOST, KUBECONFIG, PROGRAM};
 use crate::manifest::{ANY, by_name, claim, look_and_stay, pod};
-use crate::node::{FOLDER, NAME, Node};
+use crate::node::{NAME, Node};
 use crate::pods::SOON;
 use crate::{Gpus, Test};
 
@@ -177,13 +177,12 @@ fn other_driver(node: &mut Node) -> Result<()> {
     node.kubectl(&["delete", "resourceslices", "--all"], "")?;
     let theirs = format!(
         "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {{name: theirs}}\nspec: {{driver: \
-         gpu.nvidia.com, nodeName: {0}, pool: {{name: {0}, generation: 1, resourceSliceCount: 1}}, devices: \
-         [{{name: gpu-0}}]}}\n",
-        NAME
+         gpu.nvidia.com, nodeName: {NAME}, pool: {{name: {NAME}, generation: 1, resourceSliceCount: 1}}, devices: \
+         [{{name: gpu-0}}]}}\n"
     );
     node.apply(&theirs)?;
-    let (gpus, kubeconfig) = (format!("nvml:{HOST}"), format!("{FOLDER}/divvy-node.conf"));
-    let args = ["--gpus", &gpus, "--node-name", NAME, "--kubeconfig", &kubeconfig];
+    let gpus = format!("nvml:{HOST}");
+    let args = ["--gpus", &gpus, "--node-name", NAME, "--kubeconfig", KUBECONFIG];
     node.spawn_path(PROGRAM, "/programs/divvy-node", &args)?;
     node.wait("the refusal", SOON, &[PROGRAM], |node| {
         let said = "given by the DRA driver gpu.nvidia.com, by ResourceSlice theirs";

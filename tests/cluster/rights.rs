@@ -1,0 +1,69 @@
+//! What the driver may do on the cluster, and what it may not: the chart's RBAC and its admission policy.
+
+use anyhow::{Result, ensure};
+
+use crate::Test;
+use crate::claims::GPUS;
+use crate::driver::{DRIVER, KUBECONFIG};
+use crate::node::{NAME, Node};
+use crate::sandbox::Run;
+
+pub fn tests() -> Vec<Test> {
+    [
+        ("rights::slices_of_its_node", slices_of_its_node as fn(&mut Node) -> Result<()>),
+        ("rights::nothing_else", nothing_else),
+    ]
+    .map(|(name, run)| Test { name, gpus: GPUS, run })
+    .to_vec()
+}
+
+// === impl Node ===
+
+impl Node {
+    /// What kubectl says as the driver.
+    fn as_driver(&mut self, args: &[&str], stdin: &str) -> Result<(bool, String)> {
+        let argv = [&["/kube/kubectl", "--kubeconfig", KUBECONFIG], args].concat();
+        let output = self.sandbox.finish(&Run::new(&argv).stdin(stdin))?;
+        Ok((output.code == 0, output.stdout + &output.stderr))
+    }
+}
+
+fn slices_of_its_node(node: &mut Node) -> Result<()> {
+    let slice = |on: &str, driver: &str| {
+        format!(
+            "{{apiVersion: resource.k8s.io/v1, kind: ResourceSlice, metadata: {{name: probe}}, \
+             spec: {{driver: {driver}, nodeName: {on}, devices: [], \
+             pool: {{name: probe, generation: 1, resourceSliceCount: 1}}}}}}"
+        )
+    };
+    for (on, driver, why) in [
+        ("node2", DRIVER, "may not write ResourceSlices of another"),
+        (NAME, "gpu.example.com", "may not write ResourceSlices of driver gpu.example.com"),
+    ] {
+        let (done, said) = node.as_driver(&["create", "-f", "-"], &slice(on, driver))?;
+        ensure!(!done && said.contains(why), "{said}");
+    }
+    // Nor by a token that is bound to no node.
+    let create = ["create", "token", "divvy-node", "--namespace=divvy"];
+    let token = format!("--token={}", node.kubectl(&create, "")?.trim());
+    let (done, said) = node.as_driver(&[&token, "create", "-f", "-"], &slice(NAME, DRIVER))?;
+    ensure!(!done && said.contains("token is of no pod on a node"), "{said}");
+    // The control, under a name that the driver's own slices have not.
+    let (done, said) =
+        node.as_driver(&["create", "--dry-run=server", "-f", "-"], &slice(NAME, DRIVER))?;
+    ensure!(done, "{said}");
+    Ok(())
+}
+
+fn nothing_else(node: &mut Node) -> Result<()> {
+    for what in
+        ["secrets", "configmaps", "resourceclaims", "nodes", "deviceclasses.resource.k8s.io"]
+    {
+        for verb in ["create", "update", "delete"] {
+            let (may, said) =
+                node.as_driver(&["auth", "can-i", verb, what, "--all-namespaces"], "")?;
+            ensure!(!may && said.contains("no"), "it may {verb} {what}: {said}");
+        }
+    }
+    Ok(())
+}

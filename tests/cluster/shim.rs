@@ -1,0 +1,96 @@
+//! Devices by divvy's runtime shim, which a RuntimeClass names, where containerd's own CDI is off.
+
+use anyhow::{Result, ensure};
+
+use crate::Test;
+use crate::claims::GPUS;
+use crate::manifest::{ANY, LOOK, Pod, by_name, by_template, claim, look_and_stay, template};
+use crate::node::Node;
+
+const CLASS: &str = "runtimeClassName: divvy";
+
+pub fn tests() -> Vec<Test> {
+    [
+        ("shim::containers", containers as fn(&mut Node) -> Result<()>),
+        ("shim::pods_of_one_claim", pods_of_one_claim),
+        ("shim::user_namespace", user_namespace),
+        ("shim::beside_native", beside_native),
+    ]
+    .map(|(name, run)| Test { name, gpus: GPUS, run })
+    .to_vec()
+}
+
+/// Does something while containerd's own CDI is off.
+fn alone(node: &mut Node, run: fn(&mut Node) -> Result<()>) -> Result<()> {
+    node.restart_containerd(false)?;
+    let done = run(node);
+    done.and(node.restart_containerd(true))
+}
+
+fn containers(node: &mut Node) -> Result<()> {
+    alone(node, |node| {
+        let stay = look_and_stay();
+        let containers = [("a", &*stay, &["claim0"][..]), ("none", &*stay, &[])];
+        let pod = |name, more| {
+            Pod {
+                name,
+                claims: &[by_template("each")],
+                init: &[("before", LOOK, &["claim0"])],
+                containers: &containers,
+                more,
+            }
+            .manifest()
+        };
+        node.apply(&[template("each", ANY), pod("ours", CLASS), pod("plain", "")].concat())?;
+        let claim = node.until_claim_of("ours")?;
+        for container in ["before", "a"] {
+            node.sees_claim("ours", container, &claim)?;
+            // The control: who does not ask for the shim gets nothing here.
+            let plain = node.seen("plain", container)?;
+            ensure!(plain.is_empty(), "without the shim {container} sees {plain:?}");
+        }
+        let none = node.seen("ours", "none")?;
+        ensure!(none.is_empty(), "a container without the claim sees {none:?}");
+        node.delete_pods(&["ours", "plain"])
+    })
+}
+
+/// The second pod's claim is not prepared again, and it gets it all the same.
+fn pods_of_one_claim(node: &mut Node) -> Result<()> {
+    alone(node, |node| {
+        let stay = look_and_stay();
+        node.apply(&claim("shared", ANY))?;
+        for name in ["first", "second"] {
+            let containers = [("c", &*stay, &["claim0"][..])];
+            let claims = &[by_name("shared")];
+            node.apply(
+                &Pod { name, claims, init: &[], containers: &containers, more: CLASS }.manifest(),
+            )?;
+            node.sees_claim(name, "c", "shared")?;
+        }
+        node.delete_pods(&["first", "second"])
+    })
+}
+
+fn user_namespace(node: &mut Node) -> Result<()> {
+    alone(node, |node| {
+        let more = format!("{CLASS}\nhostUsers: false");
+        let containers = [("c", LOOK, &["claim0"][..])];
+        let claims = &[by_name("mine")];
+        let pod =
+            Pod { name: "own-users", claims, init: &[], containers: &containers, more: &more };
+        node.apply(&[claim("mine", ANY), pod.manifest()].concat())?;
+        node.sees_claim("own-users", "c", "mine")?;
+        node.delete_pods(&["own-users"])
+    })
+}
+
+/// Both do it, and nothing is there twice.
+fn beside_native(node: &mut Node) -> Result<()> {
+    let stay = look_and_stay();
+    let containers = [("c", &*stay, &["claim0"][..])];
+    let claims = &[by_name("mine")];
+    let pod = Pod { name: "both", claims, init: &[], containers: &containers, more: CLASS };
+    node.apply(&[claim("mine", ANY), pod.manifest()].concat())?;
+    node.sees_claim("both", "c", "mine").map(|_| ())
+}
