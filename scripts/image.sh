@@ -24,10 +24,14 @@ for program in divvy divvy-node; do
   strip "$root/divvy/$program"
   loader=$(patchelf --print-interpreter "$root/divvy/$program")
   # By its own loader and C library: the host's, in the same places, may be older.
-  patchelf --set-interpreter "/divvy/lib/${loader##*/}" --set-rpath /divvy/lib "$root/divvy/$program"
+  # As an rpath it also counts for what the driver's library, which is opened later, was linked with.
+  patchelf --set-interpreter "/divvy/lib/${loader##*/}" --force-rpath --set-rpath /divvy/lib "$root/divvy/$program"
   ldd "target/$profile/$program" | sed -nE 's/.* => (\/[^ ]+).*/\1/p' | xargs -I{} install -m 755 {} "$root/divvy/lib/"
 done
 install -m 755 "$loader" "$root/divvy/lib/"
+# All of one C library: the host's other parts of it fit no other.
+libc=$(ldd "target/$profile/divvy-node" | sed -nE 's/.*libc\.so\.6 => (\/[^ ]+).*/\1/p')
+for part in libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1; do install -m 755 "${libc%/*}/$part" "$root/divvy/lib/"; done
 sum() { sha256sum "$1" | cut -d' ' -f1; }
 pack() { tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$2" .; }
 pack "$root" "$work/layer.tar"
