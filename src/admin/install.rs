@@ -40,6 +40,8 @@ const NAMES: [&str; 5] =
 
 const HOOK: &str = "divvy-hook";
 const VERSIONS: &str = "versions";
+/// How many digits of its digest a version is named by.
+const VERSION: usize = 16;
 const SETTINGS: &str = include_str!("../../hooks/config/config.toml");
 
 /// Many times what the hook has.
@@ -58,7 +60,7 @@ impl Install {
         }
         let to = self.dir()?;
         let digest = divvy_hook::record::digest(&bytes);
-        let version: String = digest.trim_start_matches("sha256:").chars().take(16).collect();
+        let version: String = digest.trim_start_matches("sha256:").chars().take(VERSION).collect();
         let (versions, program) = (to.join(VERSIONS), to.join(VERSIONS).join(&version).join(HOOK));
         for dir in [&to, &versions, &versions.join(&version)] {
             file::make_dir(dir, 0o755, Durability::Durable).map_err(failed)?;
@@ -72,7 +74,6 @@ impl Install {
         let hook = to.join(HOOK);
         let before = std::fs::read_link(&hook).ok();
         let target = Path::new(VERSIONS).join(&version).join(HOOK);
-        // The names first: none of them leads nowhere on a host where nothing is installed yet.
         file::link(&hook, &target, Durability::Durable).map_err(failed)?;
         for name in NAMES {
             file::link(&to.join(name), Path::new(HOOK), Durability::Durable).map_err(failed)?;
@@ -140,8 +141,10 @@ impl Install {
 fn sweep(versions: &Path, keep: impl Iterator<Item = PathBuf>) {
     let of = |target: PathBuf| target.parent().and_then(Path::file_name).map(ToOwned::to_owned);
     let keep: Vec<_> = keep.filter_map(of).collect();
+    let is_ours = |name: &str| name.len() == VERSION && name.bytes().all(|b| b.is_ascii_hexdigit());
     for entry in std::fs::read_dir(versions).into_iter().flatten().flatten() {
-        if !keep.contains(&entry.file_name()) {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(is_ours) && !keep.contains(&name) {
             let _left = file::remove(&entry.path().join(HOOK), Durability::Volatile);
             let _left = std::fs::remove_dir(entry.path());
         }

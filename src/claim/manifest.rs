@@ -183,6 +183,18 @@ impl Claim {
         Ok(claim)
     }
 
+    /// Only the UID of an object of the API server's: whatever else is wrong with it does not count.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub(crate) fn uid_of_api(title: &str, bytes: &[u8]) -> Result<String, ClaimError> {
+        let file = format!("claim {title}");
+        let object = doc::read(bytes)
+            .map_err(|source| ClaimError::Document { file: file.clone(), source })?;
+        let manifest = Manifest { file: file.as_ref(), bytes: None };
+        Ok(identity(&Field::top(manifest, &object))?.uid)
+    }
+
     /// Reads what it was given, by requests that it has where those are known, and who may use it.
     fn read_status(
         &mut self,

@@ -90,7 +90,11 @@ impl Pods {
         self.read_claims(&mut state);
         let all: Vec<String> = state.pods.keys().cloned().collect();
         for uid in &all {
-            state.forget_written(uid);
+            // A bad one is written anew.
+            let there = self.run.pod(uid).ok().flatten();
+            if !state.found(uid, there) {
+                self.remove(uid);
+            }
             self.settle(&mut state, uid);
         }
     }

@@ -112,11 +112,18 @@ impl State {
         }
     }
 
-    /// The record is written again, even if it is the same: it may not be there any more.
-    pub(super) fn forget_written(&mut self, pod: &str) {
-        if let Some(tracked) = self.pods.get_mut(pod) {
-            tracked.written = None;
-        }
+    /// Takes in what is there of a pod's record, whoever wrote it. False where the pod has a claim
+    /// that is not prepared any more: the next of its name may be another.
+    pub(super) fn found(&mut self, pod: &str, record: Option<PodRecord>) -> bool {
+        let Self { pods, claims, .. } = self;
+        let Some(tracked) = pods.get_mut(pod) else { return true };
+        tracked.written = record;
+        let before = tracked.known.len();
+        tracked.known.retain(|_, known| match known {
+            Known::Ours(uid) => claims.contains_key(uid),
+            Known::Others => true,
+        });
+        tracked.known.len() == before
     }
 
     /// The record of its pod is there.
@@ -144,7 +151,8 @@ impl State {
                 Some((name, Known::Others)) => (name.as_str(), Of::Others),
                 Some((name, Known::Ours(uid))) => match self.claims.get(uid) {
                     Some(record) => (name.as_str(), Of::Us(record)),
-                    None => return Settled::Unknown,
+                    // Not prepared, or not any more.
+                    None => return Settled::None,
                 },
                 None => return Settled::Unknown,
             };

@@ -317,3 +317,30 @@ fn what_is_not_known_is_asked_for_ever_more_rarely() {
     let far = start + std::time::Duration::from_secs(3600);
     assert_eq!(world.pods.state().unknown(far), (vec![], None));
 }
+
+#[test]
+fn a_claim_that_somebody_else_ended_takes_its_record_along() {
+    let world = World::new();
+    world.prepare("c", &["p"]);
+    world.pods.apply(one_claim("p", "c"));
+    assert!(world.record("p").is_some());
+    // By hand, or by a round: nobody said so.
+    assert!(world.run().remove_claim("c-uid").expect("it is removed"));
+    world.pods.refresh();
+    assert_eq!(world.record("p"), None);
+    // And the next of its name may be another.
+    let asks = world.pods.state().unknown(std::time::Instant::now()).0;
+    assert_eq!(asks.len(), 1);
+}
+
+#[test]
+fn a_record_that_is_as_it_should_be_is_left_alone() {
+    let world = World::new();
+    world.prepare("c", &["p"]);
+    world.pods.apply(one_claim("p", "c"));
+    let path = world.run().pod_path("p");
+    let inode = |path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("it"));
+    let before = inode(&path);
+    world.pods.refresh();
+    assert_eq!(inode(&path), before);
+}

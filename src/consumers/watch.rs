@@ -11,11 +11,15 @@ use tokio_stream::StreamExt;
 use super::{Pods, pod::Pod, say, state::Known};
 use crate::{
     admin::tell,
+    api::ApiError,
     claim::{DRIVER, MAX_BYTES},
 };
 
 /// How often all records are looked at again.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// How long one watch goes on: a connection that died in silence is noticed 5 s later.
+const WATCH_SECONDS: u32 = 50;
 
 // === impl Pods ===
 
@@ -27,7 +31,8 @@ impl Pods {
 
     async fn watch(self: &Arc<Self>) {
         let pods = kube::Api::<core::Pod>::all(self.api.client());
-        let of_node = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node));
+        let of_node = format!("spec.nodeName={}", self.node);
+        let of_node = watcher::Config::default().timeout(WATCH_SECONDS).fields(&of_node);
         let mut events = pin!(watcher(pods, of_node).default_backoff());
         let (mut listed, mut told) = (Vec::new(), String::new());
         while let Some(event) = events.next().await {
@@ -68,18 +73,32 @@ impl Pods {
     /// Asks for the claims that no record here is of: of another driver, or prepared before the pod
     /// was among their consumers.
     async fn ask(self: &Arc<Self>) {
+        let mut told = String::new();
         loop {
-            let (asks, next) = self.state().unknown(Instant::now());
+            let unknown = self.blocking(|this| this.state().unknown(Instant::now())).await;
+            let (asks, next) = unknown.unwrap_or_default();
             for (pod, namespace, name) in asks {
-                if let Some(known) = self.claim(&pod, &namespace, &name).await {
-                    let learn = move |this: &Self| {
-                        let mut state = this.state();
-                        if state.learn(&pod, &name, known) {
-                            this.settle(&mut state, &pod);
+                let known = match self.claim(&pod, &namespace, &name).await {
+                    Ok(Some(known)) => known,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        let line = divvy_cdi::problem::chain(&error);
+                        if told != line {
+                            say(&error);
+                            told = line;
                         }
-                    };
-                    self.blocking(learn).await;
-                }
+                        // Each of the others would be waited for as well.
+                        break;
+                    }
+                };
+                told.clear();
+                let learn = move |this: &Self| {
+                    let mut state = this.state();
+                    if state.learn(&pod, &name, known) {
+                        this.settle(&mut state, &pod);
+                    }
+                };
+                self.blocking(learn).await;
             }
             match next {
                 Some(at) => {
@@ -93,27 +112,14 @@ impl Pods {
     }
 
     /// What the API server says of a claim of a pod; none while that is not settled there.
-    async fn claim(&self, pod: &str, namespace: &str, name: &str) -> Option<Known> {
+    async fn claim(
+        &self,
+        pod: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Known>, ApiError> {
         let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
-        let text = match self.api.get(&path).await {
-            Ok(text) => text?,
-            Err(error) => {
-                say(&error);
-                return None;
-            }
-        };
-        if text.len() > MAX_BYTES {
-            return None;
-        }
-        let claim: Status = serde_json::from_str(&text).ok()?;
-        let status = claim.status?;
-        let reserved = status.reserved_for.iter().any(|consumer| consumer.uid == pod);
-        let allocation = status.allocation.filter(|_| reserved)?;
-        let ours = |result: &Given| result.driver == DRIVER;
-        match allocation.devices.results.iter().any(ours) {
-            true => Some(Known::Ours(claim.metadata.uid)),
-            false => Some(Known::Others),
-        }
+        Ok(self.api.get(&path).await?.and_then(|text| known(&text, pod)))
     }
 
     async fn look_again(self: &Arc<Self>) {
@@ -126,11 +132,32 @@ impl Pods {
     }
 
     /// Files are written on a thread that may block.
-    async fn blocking(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) {
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
         let this = Arc::clone(self);
-        if spawn_blocking(move || work(&this)).await.is_err() {
+        let done = spawn_blocking(move || work(&this)).await;
+        if done.is_err() {
             tell("pod records: a task of theirs panicked; going on\n");
         }
+        done.ok()
+    }
+}
+
+/// What a claim of a pod is to us, by its text; none while that is not settled.
+fn known(text: &str, pod: &str) -> Option<Known> {
+    if text.len() > MAX_BYTES {
+        return None;
+    }
+    let claim: Status = serde_json::from_str(text).ok()?;
+    let status = claim.status?;
+    let reserved = status.reserved_for.iter().any(|consumer| consumer.uid == pod);
+    let allocation = status.allocation.filter(|_| reserved)?;
+    let ours = |result: &Given| result.driver == DRIVER;
+    match allocation.devices.results.iter().any(ours) {
+        true => Some(Known::Ours(claim.metadata.uid)),
+        false => Some(Known::Others),
     }
 }
 

@@ -160,7 +160,7 @@ impl Shared {
     /// Whether the API server has a claim.
     pub(super) async fn exists(&self, claim: &Reference) -> Result<bool, PluginError> {
         let Some(text) = self.api.get(&claim.path()).await? else { return Ok(false) };
-        Ok(Claim::of_api(&claim.title(), text.as_bytes())?.uid == claim.uid)
+        Ok(Claim::uid_of_api(&claim.title(), text.as_bytes())? == claim.uid)
     }
 
     /// The GPUs that a claim is allocated in the API; none when it is gone, replaced or not allocated.
@@ -169,9 +169,11 @@ impl Shared {
         claim: &Reference,
     ) -> Result<Option<BTreeSet<PciAddress>>, PluginError> {
         let Some(text) = self.api.get(&claim.path()).await? else { return Ok(None) };
+        if Claim::uid_of_api(&claim.title(), text.as_bytes())? != claim.uid {
+            return Ok(None);
+        }
         let found = Claim::of_api(&claim.title(), text.as_bytes())?;
-        let is_same = found.uid == claim.uid && found.allocation.is_some();
-        Ok(is_same.then(|| wants(&found)))
+        Ok(found.allocation.is_some().then(|| wants(&found)))
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use divvy_cdi::file::{self, FileError, Trust};
 use tokio::task::spawn_blocking;
 
-use super::{Claims, Reference};
+use super::{Claims, PluginError, Reference};
 use crate::{admin::exit::Failure, journal::Entry};
 
 /// Looks for claims that are gone, round after round.
@@ -48,9 +48,9 @@ impl Gone {
             }
             match self.claims.0.exists(&reference(&entry)).await {
                 Ok(false) => {}
-                Ok(true) => continue,
                 // It says nothing of the others either, and each would be waited for.
-                Err(_) => break,
+                Err(PluginError::Api(_)) => break,
+                Ok(true) | Err(_) => continue,
             }
             if !self.suspects.contains(&entry.uid) {
                 suspects.insert(entry.uid);

@@ -10,7 +10,8 @@ use crate::{
 
 /// The driver of NVIDIA's.
 const DRIVER: &str = "gpu.nvidia.com";
-/// Where the resources of NVIDIA's device plugin, and of others in its place, are.
+/// Where the resources of NVIDIA's device plugin, and of others in its place, are. So are those of its
+/// network cards.
 const RESOURCES: &str = "nvidia.com/";
 
 /// Who else gives GPUs of this node, in words.
@@ -31,6 +32,13 @@ fn resource(node: &Value) -> Option<&str> {
         let amount = amount.as_str().and_then(|text| text.parse::<Quantity>().ok());
         amount.is_some_and(|amount| amount.sign() > 0)
     };
-    let found = capacity.iter().find(|(name, amount)| name.starts_with(RESOURCES) && some(amount));
+    let found = capacity.iter().find(|(name, amount)| is_of_gpus(name) && some(amount));
     found.map(|(name, _)| name.as_str())
+}
+
+/// `gpu`, `gpu.shared`, `mig-1g.10gb`; or a GPU for virtual machines, by its product: `GA102GL_A10`.
+fn is_of_gpus(resource: &str) -> bool {
+    let Some(name) = resource.strip_prefix(RESOURCES) else { return false };
+    let first = name.split('.').next().unwrap_or_default();
+    first == "gpu" || name.starts_with("mig-") || name.starts_with(|c: char| c.is_ascii_uppercase())
 }

@@ -50,6 +50,8 @@ pub enum Trouble {
 
 const SHORTEST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
+/// How often an API server may refuse before it means it.
+const STARTING: u32 = 5;
 /// For what only people can change.
 const SLOW: Duration = Duration::from_secs(20);
 
@@ -68,6 +70,8 @@ impl Trouble {
     pub(super) fn pause(&self, failures: u32) -> Duration {
         match self {
             Self::Api(error) if error.is_refusal() => jittered(SLOW),
+            // A server that has just started has not read its rules yet.
+            Self::Forbidden(_) if failures <= STARTING => Self::pause_of(failures),
             Self::Forbidden(_) | Self::NoSlices(_) | Self::Limit(_) => jittered(SLOW),
             Self::Rival { .. } => jittered(SLOW / 4),
             _ => Self::pause_of(failures),

@@ -115,15 +115,17 @@ impl View {
     }
 
     /// The inventory with those GPUs as not in MIG mode that a claim switched: they are given whole
-    /// again when the last such claim ends, and until then the counters say that they are not.
+    /// again when the last such claim ends, and until then the counters say that they are not. Where
+    /// none is switched any more, nothing would say that: there they are what they are.
     fn unswitched(&self) -> Inventory {
         let switched = |gpu: &Gpu| {
             let by = |hold: &Hold| hold.held.switched && hold.held.target.gpu() == gpu.uuid;
             self.holds.iter().any(by)
         };
         let mut inventory = self.inventory.clone();
+        let switches = inventory.policy.switch_mig;
         for gpu in &mut inventory.gpus {
-            if matches!(gpu.mig, Mig::On(_)) && switched(gpu) {
+            if switches && matches!(gpu.mig, Mig::On(_)) && switched(gpu) {
                 (gpu.mig, gpu.mig_pending) = (Mig::Off, false);
             }
         }

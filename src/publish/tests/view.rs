@@ -118,6 +118,19 @@ fn a_gpu_that_a_claim_switched_to_mig_is_published_as_before() {
 }
 
 #[test]
+fn a_gpu_that_was_switched_before_the_option_went_is_given_in_parts() {
+    let inventory = node(&[("1g.10gb", 2)]);
+    let mut held = hold(&inventory, "gpu-0000-43-00-1g10gb-2", false);
+    held.held.switched = true;
+    let slices = published(&view(inventory, vec![held]), &[]);
+    let devices = slices.iter().flat_map(Slice::devices);
+    let mut of_gpu = devices.filter(|device| device.name.starts_with("gpu-0000-43-00"));
+    // The whole GPU has no counter that would say what is gone of it.
+    assert!(of_gpu.clone().count() > 7);
+    assert!(of_gpu.all(|device| !device.consumes_counters.is_empty()));
+}
+
+#[test]
 fn the_health_of_a_gpu_is_on_all_its_devices() {
     let mut view = view(node(&[]), vec![]);
     let taint = Taint::ours("xid", "79", Effect::NoSchedule);
