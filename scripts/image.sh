@@ -33,7 +33,9 @@ install -m 755 "$loader" "$root/divvy/lib/"
 libc=$(ldd "target/$profile/divvy-node" | sed -nE 's/.*libc\.so\.6 => (\/[^ ]+).*/\1/p')
 for part in libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1; do install -m 755 "${libc%/*}/$part" "$root/divvy/lib/"; done
 sum() { sha256sum "$1" | cut -d' ' -f1; }
-pack() { tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$2" .; }
+pack() { # FOLDER TAR: what is in it, always the same bytes
+  (cd "$1" && tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf "$2" -- *)
+}
 pack "$root" "$work/layer.tar"
 arch=$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
 mkdir "$work/image"
@@ -44,5 +46,5 @@ config=$(sum "$work/config").json
 mv "$work/config" "$work/image/$config"
 mv "$work/layer.tar" "$work/image/layer.tar"
 echo "[{\"Config\":\"$config\",\"RepoTags\":[\"$ref\"],\"Layers\":[\"layer.tar\"]}]" >"$work/image/manifest.json"
-pack "$work/image" "$out"
+pack "$work/image" "$(realpath -m "$out")"
 echo "$ref in $out, $(du -h "$out" | cut -f1)"
