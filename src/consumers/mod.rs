@@ -67,7 +67,7 @@ impl Pods {
     fn delete(&self, uid: &str) {
         let mut state = self.state();
         state.pods.remove(uid);
-        self.remove(uid);
+        self.remove(&mut state, uid);
     }
 
     /// Everything there is: pods that are not in this list are gone, and so are their records.
@@ -75,9 +75,8 @@ impl Pods {
         let mut state = self.state();
         self.read_claims(&mut state);
         let gone = state.replace(pods);
-        gone.iter().for_each(|uid| self.remove(uid));
-        for uid in self.strays(&state) {
-            self.remove(&uid);
+        for uid in gone.into_iter().chain(self.strays(&state)) {
+            self.remove(&mut state, &uid);
         }
         let all: Vec<String> = state.pods.keys().cloned().collect();
         all.iter().for_each(|uid| self.settle(&mut state, uid));
@@ -93,7 +92,7 @@ impl Pods {
             // A bad one is written anew.
             let there = self.run.pod(uid).ok().flatten();
             if !state.found(uid, there) {
-                self.remove(uid);
+                self.remove(&mut state, uid);
             }
             self.settle(&mut state, uid);
         }
@@ -133,7 +132,7 @@ impl Pods {
         match state.settled(uid, &self.boot) {
             state::Settled::Unknown => self.asks.notify_one(),
             state::Settled::Same => {}
-            state::Settled::None => self.remove(uid),
+            state::Settled::None => self.remove(state, uid),
             state::Settled::Record(record) => match self.run.write_pod(&record) {
                 Ok(()) => state.wrote(record),
                 Err(error) => say(&error),
@@ -141,7 +140,9 @@ impl Pods {
         }
     }
 
-    fn remove(&self, uid: &str) {
+    /// Takes a pod's record away, so that the same one is written again when it is due.
+    fn remove(&self, state: &mut State, uid: &str) {
+        state.removed(uid);
         if let Err(error) = self.run.remove_pod(uid) {
             say(&error);
         }
@@ -185,7 +186,7 @@ impl plugin::Consumers for Pods {
         state.claims.remove(claim);
         for uid in state.pods_with(claim) {
             state.unlearn(&uid, claim);
-            self.remove(&uid);
+            self.remove(&mut state, &uid);
         }
     }
 }

@@ -108,7 +108,6 @@ impl State {
     pub(super) fn unlearn(&mut self, pod: &str, claim: &str) {
         if let Some(tracked) = self.pods.get_mut(pod) {
             tracked.known.retain(|_, known| !matches!(known, Known::Ours(uid) if uid == claim));
-            tracked.written = None;
         }
     }
 
@@ -130,6 +129,13 @@ impl State {
     pub(super) fn wrote(&mut self, record: PodRecord) {
         if let Some(tracked) = self.pods.get_mut(&record.uid) {
             tracked.written = Some(record);
+        }
+    }
+
+    /// The record of a pod is not there any more.
+    pub(super) fn removed(&mut self, pod: &str) {
+        if let Some(tracked) = self.pods.get_mut(pod) {
+            tracked.written = None;
         }
     }
 

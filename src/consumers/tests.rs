@@ -334,6 +334,24 @@ fn a_claim_that_somebody_else_ended_takes_its_record_along() {
 }
 
 #[test]
+fn a_claim_that_is_prepared_again_has_its_record_again_at_once() {
+    let world = World::new();
+    let looks: [fn(&World); 2] =
+        [|world| world.pods.refresh(), |world| world.pods.list(vec![one_claim("p", "c")])];
+    for look in looks {
+        world.prepare("c", &["p"]);
+        world.pods.apply(one_claim("p", "c"));
+        assert!(world.record("p").is_some());
+        // Ended by somebody else; a look finds out.
+        assert!(world.run().remove_claim("c-uid").expect("it is removed"));
+        look(&world);
+        assert_eq!(world.record("p"), None);
+        world.prepare("c", &["p"]);
+        assert!(world.record("p").is_some(), "it waits for the next look");
+    }
+}
+
+#[test]
 fn a_record_that_is_as_it_should_be_is_left_alone() {
     let world = World::new();
     world.prepare("c", &["p"]);
