@@ -8,8 +8,9 @@
 //! | ctr | – | where allowed, else refused | where allowed, else refused | never |
 //!
 //! The devices of prepared claims (`gpu.divvy.dev/claim`) are no names to ask by: only a record
-//! leads to them. What is refused is an error, so that nobody waits for a device that never comes. A handler that
-//! is not declared takes nothing, and anything that looks like a request is an error.
+//! leads to them. A static pod can have no claims, so it has no record and waits for none. What is
+//! refused is an error, so that nobody waits for a device that never comes. A handler that is not
+//! declared takes nothing, and anything that looks like a request is an error.
 
 mod annotations;
 mod claim;
@@ -130,7 +131,7 @@ impl Rules<'_> {
         };
         match self.run_dir.pod(&pod.uid)? {
             Some(record) => claim::of_pod(&record, pod, request),
-            None if handler.require_record => Err(HookError::NotPrepared {
+            None if handler.require_record && !pod.is_static() => Err(HookError::NotPrepared {
                 what: pod.to_string(),
                 path: self.run_dir.pod_path(&pod.uid),
                 advice: "the kubelet tries again; look whether the pod has claims and divvy's node \

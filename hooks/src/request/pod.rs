@@ -80,6 +80,13 @@ impl Pod {
         Ok(pod)
     }
 
+    /// True for a pod of a file on the node: the kubelet names it by a hash in place of a UID, and
+    /// refuses one that names claims ("static pods may not reference resourceclaims": 1.37's).
+    pub(super) fn is_static(&self) -> bool {
+        let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        self.uid.len() == 32 && self.uid.bytes().all(digit)
+    }
+
     fn empty() -> Self {
         let [uid, namespace, name, container] = [const { String::new() }; 4];
         Self { uid, namespace, name, container, sandbox: false }

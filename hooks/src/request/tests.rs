@@ -196,6 +196,23 @@ fn without_a_record_a_container_waits_where_one_is_required() {
 }
 
 #[test]
+fn a_static_pod_can_have_no_claim_and_waits_for_no_record() {
+    let host = Host::new();
+    let uid = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
+    host.nothing("cri", &cri(uid, "main"));
+    host.nothing("crio", &crio(uid, "main", &json!({})));
+    // What is nearly one may be a pod with claims.
+    for other in [
+        "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0",
+        "0F1E2D3C4B5A69788796A5B4C3D2E1F0",
+        "0f1e2d3c4b5a69788796a5b4c3d2e1f",
+        "0f1e2d3c4b5a69788796a5b4c3d2e1g0",
+    ] {
+        host.refuses("cri", &cri(other, "main"), "CLAIM-NOT-PREPARED");
+    }
+}
+
+#[test]
 fn a_record_counts_only_for_its_pod_and_its_boot() {
     let host = Host::with_pod("another boot");
     host.refuses("cri", &cri("p-1", "main"), "CLAIM-STALE");
