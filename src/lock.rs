@@ -2,11 +2,13 @@
 //! when its holder ends, however it ends.
 
 use std::{
+    fmt,
     fs::{File, OpenOptions, TryLockError},
     io::{self, Write},
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    time::SystemTime,
+    thread,
+    time::{Duration, Instant, SystemTime},
 };
 
 use divvy_cdi::file::Trust;
@@ -39,6 +41,26 @@ pub enum LockError {
         /// What is there, with its article.
         found: &'static str,
     },
+    /// Somebody else has it for too long.
+    #[error(
+        "{}: {by} has had this lock for all the time that could be waited; nothing was done, and the \
+         next try waits for it again", path.display()
+    )]
+    Held {
+        /// The lock file.
+        path: PathBuf,
+        /// Who has it.
+        by: Holder,
+    },
+}
+
+/// Who holds a lock, as far as it can be seen from here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The process and its name.
+    pub process: Option<(u32, String)>,
+    /// What it noted in the lock: the claim that it is at.
+    pub claim: Option<String>,
 }
 
 /// Who else may hold a lock.
@@ -48,24 +70,32 @@ enum Hold {
     Shared,
 }
 
+/// How often a lock is looked at that is waited for with an end: the kernel's own wait has none.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The most that a lock's note has.
+const MAX_NOTE: usize = 256;
+
 // === impl Lock ===
 
 impl Lock {
-    /// Waits for the lock at `path`, and says so on stderr where it has to: whoever waits can only
-    /// be told while they do. The file is made where it is missing, and stays.
+    /// Waits for the lock at `path`, at most until then, and says so on stderr where it has to: whoever
+    /// waits can only be told while they do. The file is made where it is missing, and stays.
     ///
     /// # Errors
-    /// The file cannot be made: its folder is missing or belongs to somebody else.
-    pub fn wait(path: &Path) -> Result<Self, LockError> {
-        Self::take(path, Hold::Alone)
+    /// The file cannot be made: its folder is missing or belongs to somebody else. Or
+    /// [`LockError::Held`].
+    pub fn wait(path: &Path, until: Option<Instant>) -> Result<Self, LockError> {
+        Self::take(path, Hold::Alone, until)
     }
 
     /// [`Self::wait`], for a lock that all who share it may hold at once.
     ///
     /// # Errors
     /// As [`Self::wait`].
-    pub fn share(path: &Path) -> Result<Self, LockError> {
-        Self::take(path, Hold::Shared)
+    pub fn share(path: &Path, until: Option<Instant>) -> Result<Self, LockError> {
+        Self::take(path, Hold::Shared, until)
     }
 
     /// The lock at `path`, unless somebody holds it.
@@ -94,19 +124,23 @@ impl Lock {
         let _stays = std::fs::remove_file(&self.path);
     }
 
-    fn take(path: &Path, hold: Hold) -> Result<Self, LockError> {
+    /// Notes in it what it is held for, for those who wait.
+    pub(crate) fn note(&mut self, claim: &str) {
+        // They are told less.
+        let _untold = self.file.set_len(0).and_then(|()| self.file.write_all(claim.as_bytes()));
+    }
+
+    fn take(path: &Path, hold: Hold, until: Option<Instant>) -> Result<Self, LockError> {
         let wait = |file: &File| {
             tell_who_waits(path, file);
-            match hold {
-                Hold::Alone => file.lock(),
-                Hold::Shared => file.lock_shared(),
+            match (until, hold) {
+                (Some(until), _) => hold.wait(file, until),
+                (None, Hold::Alone) => file.lock().map(|()| true),
+                (None, Hold::Shared) => file.lock_shared().map(|()| true),
             }
         };
-        loop {
-            if let Some(lock) = Self::try_take(path, hold, |file| wait(file).map(|()| true))? {
-                return Ok(lock);
-            }
-        }
+        let lock = Self::try_take(path, hold, wait)?;
+        lock.ok_or_else(|| LockError::Held { path: path.to_owned(), by: Holder::of(path) })
     }
 
     /// The lock; where somebody holds it, `busy` waits for it or says that it does not.
@@ -117,16 +151,7 @@ impl Lock {
     ) -> Result<Option<Self>, LockError> {
         let take = || loop {
             let (file, id) = open(path)?;
-            let tried = match hold {
-                Hold::Alone => file.try_lock(),
-                Hold::Shared => file.try_lock_shared(),
-            };
-            let held = match tried {
-                Ok(()) => true,
-                Err(TryLockError::WouldBlock) => busy(&file)?,
-                Err(TryLockError::Error(error)) => return Err(error),
-            };
-            if !held {
+            if !hold.attempt(&file)? && !busy(&file)? {
                 return Ok(None);
             }
             // Whoever held it may have removed it: then the lock is another file's.
@@ -138,6 +163,63 @@ impl Lock {
             Some(found) => LockError::NoFile { path: path.to_owned(), found },
             None => LockError::Io { path: path.to_owned(), source },
         })
+    }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// False where somebody else's hold excludes it.
+    fn attempt(self, file: &File) -> io::Result<bool> {
+        let tried = match self {
+            Self::Alone => file.try_lock(),
+            Self::Shared => file.try_lock_shared(),
+        };
+        match tried {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// False where it does not come until then.
+    fn wait(self, file: &File, until: Instant) -> io::Result<bool> {
+        let mut pause = FIRST_PAUSE;
+        while !self.attempt(file)? {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            thread::sleep(pause.min(left));
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+        Ok(true)
+    }
+}
+
+// === impl Holder ===
+
+impl Holder {
+    /// Who holds the lock at this path.
+    fn of(path: &Path) -> Self {
+        let there = std::fs::symlink_metadata(path).ok();
+        let process = there.and_then(|there| holder((there.dev(), there.ino())));
+        let note = divvy_cdi::file::read(path, MAX_NOTE, &Trust::Any).unwrap_or_default();
+        let note = String::from_utf8(note).ok().filter(|note| !note.is_empty());
+        Self { process, claim: note }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.process {
+            Some((pid, name)) => write!(f, "process {pid} ({name})")?,
+            None => f.write_str("a process that is not to be seen from here")?,
+        }
+        match &self.claim {
+            Some(claim) => write!(f, ", at claim {claim},"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -179,7 +261,8 @@ fn is_at(path: &Path, held: Id) -> io::Result<bool> {
 }
 
 fn tell_who_waits(path: &Path, file: &File) {
-    let by = match holder(file) {
+    let held = file.metadata().ok().map(|held| (held.dev(), held.ino()));
+    let by = match held.and_then(holder) {
         // Claims of one call on one GPU take turns: nothing that anybody could do something about.
         Some((pid, _)) if pid == std::process::id() => return,
         Some((pid, name)) => format!(", held by process {pid} ({name})"),
@@ -190,11 +273,10 @@ fn tell_who_waits(path: &Path, file: &File) {
 }
 
 /// The process that holds the lock and its name, as far as it can be seen from here.
-fn holder(file: &File) -> Option<(u32, String)> {
-    let held = file.metadata().ok()?;
+fn holder(held: Id) -> Option<(u32, String)> {
     let read = |path: &str| divvy_cdi::file::read(path.as_ref(), 1 << 20, &Trust::Any).ok();
     let locks = String::from_utf8(read("/proc/locks")?).ok()?;
-    let pid = holder_in(&locks, (held.dev(), held.ino()))?;
+    let pid = holder_in(&locks, held)?;
     let name = read(&format!("/proc/{pid}/comm"))?;
     Some((pid, String::from_utf8_lossy(&name).trim_end().escape_default().to_string()))
 }

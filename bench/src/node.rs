@@ -18,7 +18,7 @@ use divvy::{
         Gpus, Roots,
         nvml::{Deadlines, Nvml},
     },
-    journal::Journal,
+    journal::{Call, Journal},
     prepare::Node,
 };
 use divvy_cdi::file::{self, Durability};
@@ -194,7 +194,7 @@ impl Bench {
     fn node(&self) -> Node<'_> {
         let Self { nvml, journal, run, boot, cdi_dir, hook, .. } = self;
         let cgroups = Path::new("/sys/fs/cgroup");
-        Node { gpus: nvml, journal, run, cdi_dir, hook, cgroups, boot }
+        Node { gpus: nvml, journal, run, cdi_dir, hook, cgroups, boot, call: Call::default() }
     }
 
     fn prepare(&self, claim: &Claim) -> Result<()> {

@@ -101,13 +101,14 @@ const TABLE: &[(&str, Exit, &str)] = &[
          newer one, or end the claim with it",
     ),
     ("DEVICE-GONE", Exit::Failed, ""),
+    ("LOCK-HELD", Exit::Failed, "end that process if it hangs: the kernel frees its lock"),
     ("API-CONFIG", Exit::Usage, ""),
     ("API-SERVER", Exit::Failed, ""),
     (
         "API-FORBIDDEN",
         Exit::Failed,
-        "the RBAC rules of divvy-node: resourceslices.resource.k8s.io get, list, watch, create, update, \
-         delete; nodes get",
+        "give divvy-node's service account that rule; deploy/chart/templates/rbac.yaml has all that it \
+         needs",
     ),
     ("API-VERSION", Exit::Failed, "Kubernetes 1.34 or newer is needed"),
     ("NO-NODE", Exit::Failed, "--node-name is the name that kubectl get nodes shows"),

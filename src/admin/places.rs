@@ -13,7 +13,7 @@ use super::exit::Failure;
 use crate::{
     emit,
     gpu::{self, Gpus, Missing, Policy, Roots},
-    journal::Journal,
+    journal::{Call, Journal},
     prepare::Node,
 };
 
@@ -197,7 +197,8 @@ impl Kept {
     /// The node with these GPUs, in this boot.
     pub(crate) fn node<'a>(&'a self, gpus: &'a dyn Gpus, boot: &'a str) -> Node<'a> {
         let Self { journal, run, cdi_dir, hook, .. } = self;
-        Node { gpus, journal, run, cdi_dir, hook, cgroups: Path::new(CGROUPS), boot }
+        let cgroups = Path::new(CGROUPS);
+        Node { gpus, journal, run, cdi_dir, hook, cgroups, boot, call: Call::default() }
     }
 }
 

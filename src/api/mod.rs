@@ -2,17 +2,21 @@
 //! time for every answer.
 
 mod error;
+mod reports;
+mod rule;
 mod slices;
 
 use std::{path::Path, time::Duration};
 
-use http::Request;
+use http::{Method, Request, header::CONTENT_TYPE};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde_json::Value;
 
 pub use error::ApiError;
+use rule::Rule;
 pub use slices::WATCH_SECONDS;
 
 /// The API server. Clones share its connections.
@@ -49,33 +53,80 @@ impl Api {
         self.client.clone()
     }
 
-    /// The object at `path` (`/apis/…/namespaces/…/…`) as JSON text; none where there is no such object.
+    /// A ResourceClaim as JSON text; none where there is no such claim.
     ///
     /// # Errors
-    /// [`ApiError::Request`] where the server refuses, [`ApiError::Silent`] where it does not answer
+    /// [`ApiError::Request`] where the connection fails, [`ApiError::Refused`] and
+    /// [`ApiError::Denied`] where the server refuses, [`ApiError::Silent`] where it does not answer
     /// within 5 s.
-    pub async fn get(&self, path: &str) -> Result<Option<String>, ApiError> {
-        let asked = || format!("GET {path}");
-        let request = Request::get(path).body(Vec::new());
-        let request = request.map_err(|source| ApiError::Path { path: path.to_owned(), source })?;
+    pub async fn claim(&self, namespace: &str, name: &str) -> Result<Option<String>, ApiError> {
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
+        match self.get(path).await {
+            Err(ApiError::Absent { .. }) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Whether the server says of itself that it is ready: it has read its rules, then.
+    pub async fn is_ready(&self) -> bool {
+        self.get("/readyz".to_owned()).await.is_ok()
+    }
+
+    async fn get(&self, path: String) -> Result<String, ApiError> {
+        let asked = format!("GET {path}");
+        let request = Request::get(&path).body(Vec::new());
+        let request = request.map_err(|source| ApiError::Path { path, source })?;
         let answer = tokio::time::timeout(ANSWER, self.client.request_text(request)).await;
+        self.answered(&asked, answer)
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, &Value)>,
+    ) -> Result<Value, ApiError> {
+        let asked = format!("{method} {path}");
+        let (kind, bytes) = match body {
+            Some((kind, body)) => (kind, body.to_string().into_bytes()),
+            None => (reports::JSON, Vec::new()),
+        };
+        let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind);
+        let request = request.body(bytes);
+        let request = request.map_err(|source| ApiError::Path { path: path.to_owned(), source })?;
+        let answer = tokio::time::timeout(ANSWER, self.client.request(request)).await;
+        self.answered(&asked, answer)
+    }
+
+    fn answered<T>(
+        &self,
+        asked: &str,
+        answer: Result<Result<T, kube::Error>, tokio::time::error::Elapsed>,
+    ) -> Result<T, ApiError> {
         match answer {
-            Ok(Ok(text)) => Ok(Some(text)),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-            Ok(Err(error)) => Err(self.failed(&asked(), error)),
-            Err(_) => Err(ApiError::Silent { server: self.server.clone(), asked: asked() }),
+            Ok(answer) => answer.map_err(|error| self.failed(asked, error)),
+            Err(_) => {
+                Err(ApiError::Silent { server: self.server.clone(), asked: asked.to_owned() })
+            }
         }
     }
 
     fn failed(&self, asked: &str, error: kube::Error) -> ApiError {
-        let (server, asked) = (self.server.clone(), asked.to_owned());
-        match error {
-            kube::Error::Api(said) => {
-                let (status, message) = (said.code, said.message);
-                ApiError::Refused { server, asked, status, message }
-            }
-            error => ApiError::Request { server, asked, source: Box::new(error) },
+        let (server, rule, asked) = (self.server.clone(), Rule::of(asked), asked.to_owned());
+        let said = match error {
+            kube::Error::Api(said) => said,
+            error => return ApiError::Request { server, asked, source: Box::new(error) },
+        };
+        if rule.as_ref().is_some_and(|rule| rule.is_absent(&said)) {
+            return ApiError::Absent { server, asked };
         }
+        let (status, message) = (said.code, said.message);
+        let lacks = match (status, rule) {
+            (403, Some(rule)) => format!("divvy-node needs a role with {rule}"),
+            (401, _) => "it does not take the token or certificate of divvy-node".to_owned(),
+            _ => return ApiError::Refused { server, asked, status, message },
+        };
+        ApiError::Denied { server, asked, status, message, lacks }
     }
 }
 

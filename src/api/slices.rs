@@ -6,7 +6,7 @@ use kube::core::WatchEvent;
 use serde_json::{Value, json};
 use tokio_stream::{Stream, StreamExt};
 
-use super::{ANSWER, Api, ApiError};
+use super::{ANSWER, Api, ApiError, reports::JSON};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
@@ -19,7 +19,7 @@ impl Api {
     /// The slices of a driver on a node, and the version of the list.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// As [`Self::claim`].
     pub async fn list_slices(
         &self,
         driver: &str,
@@ -36,7 +36,7 @@ impl Api {
     /// What happens to those slices from a version on. The server ends it after [`WATCH_SECONDS`].
     ///
     /// # Errors
-    /// As [`Self::get`]; so has the stream.
+    /// As [`Self::claim`]; so has the stream.
     pub async fn watch_slices(
         &self,
         driver: &str,
@@ -58,28 +58,28 @@ impl Api {
     /// Makes a slice, or with `dry` shows what it would become.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// As [`Self::claim`].
     pub async fn create_slice(&self, slice: &Value, dry: bool) -> Result<Value, ApiError> {
         let path = if dry { format!("{SLICES}?dryRun=All") } else { SLICES.to_owned() };
-        self.ask(Method::POST, &path, Some(slice)).await
+        self.ask(Method::POST, &path, Some((JSON, slice))).await
     }
 
     /// Puts a slice in the place of the one with its name and version.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// As [`Self::claim`].
     pub async fn update_slice(&self, name: &str, slice: &Value) -> Result<Value, ApiError> {
-        self.ask(Method::PUT, &format!("{SLICES}/{name}"), Some(slice)).await
+        self.ask(Method::PUT, &format!("{SLICES}/{name}"), Some((JSON, slice))).await
     }
 
     /// Deletes a slice, if it is as it was seen. One that is gone is no error.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// As [`Self::claim`].
     pub async fn delete_slice(&self, name: &str, uid: &str, version: &str) -> Result<(), ApiError> {
         let seen = json!({ "preconditions": { "uid": uid, "resourceVersion": version } });
-        match self.ask(Method::DELETE, &format!("{SLICES}/{name}"), Some(&seen)).await {
-            Err(error) if error.status() == Some(404) => Ok(()),
+        match self.ask(Method::DELETE, &format!("{SLICES}/{name}"), Some((JSON, &seen))).await {
+            Err(ApiError::Absent { .. }) => Ok(()),
             answer => answer.map(drop),
         }
     }
@@ -87,10 +87,10 @@ impl Api {
     /// The node of this name, if there is one.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// As [`Self::claim`].
     pub async fn node(&self, name: &str) -> Result<Option<Value>, ApiError> {
         match self.ask(Method::GET, &format!("/api/v1/nodes/{name}"), None).await {
-            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(ApiError::Absent { .. }) => Ok(None),
             answer => answer.map(Some),
         }
     }
@@ -98,37 +98,9 @@ impl Api {
     /// What the server says of its version: `major`, `minor`, `gitVersion`.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// As [`Self::claim`].
     pub async fn version(&self) -> Result<Value, ApiError> {
         self.ask(Method::GET, "/version", None).await
-    }
-
-    async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, ApiError> {
-        let asked = format!("{method} {path}");
-        let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        let request = Request::builder().method(method).uri(path);
-        let request = request.header(http::header::CONTENT_TYPE, "application/json").body(bytes);
-        let request = request.map_err(|source| ApiError::Path { path: path.to_owned(), source })?;
-        let answer = tokio::time::timeout(ANSWER, self.client.request(request)).await;
-        self.answered(&asked, answer)
-    }
-
-    fn answered<T>(
-        &self,
-        asked: &str,
-        answer: Result<Result<T, kube::Error>, tokio::time::error::Elapsed>,
-    ) -> Result<T, ApiError> {
-        match answer {
-            Ok(answer) => answer.map_err(|error| self.failed(asked, error)),
-            Err(_) => {
-                Err(ApiError::Silent { server: self.server.clone(), asked: asked.to_owned() })
-            }
-        }
     }
 }
 

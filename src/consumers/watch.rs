@@ -9,11 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio_stream::StreamExt;
 
 use super::{Pods, pod::Pod, say, state::Known};
-use crate::{
-    admin::tell,
-    api::ApiError,
-    claim::{DRIVER, MAX_BYTES},
-};
+use crate::{admin::tell, api::ApiError, claim::Claim};
 
 /// How often all records are looked at again.
 const AGAIN: std::time::Duration = std::time::Duration::from_secs(30);
@@ -118,8 +114,7 @@ impl Pods {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Known>, ApiError> {
-        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}");
-        Ok(self.api.get(&path).await?.and_then(|text| known(&text, pod)))
+        Ok(self.api.claim(namespace, name).await?.and_then(|text| known(&text, pod)))
     }
 
     async fn look_again(self: &Arc<Self>) {
@@ -145,60 +140,14 @@ impl Pods {
     }
 }
 
-/// What a claim of a pod is to us, by its text; none while that is not settled.
+/// What a claim of a pod is to us, by its text; none while that is not settled, or cannot be read.
 fn known(text: &str, pod: &str) -> Option<Known> {
-    if text.len() > MAX_BYTES {
-        return None;
-    }
-    let claim: Status = serde_json::from_str(text).ok()?;
-    let status = claim.status?;
-    let reserved = status.reserved_for.iter().any(|consumer| consumer.uid == pod);
-    let allocation = status.allocation.filter(|_| reserved)?;
-    let ours = |result: &Given| result.driver == DRIVER;
-    match allocation.devices.results.iter().any(ours) {
-        true => Some(Known::Ours(claim.metadata.uid)),
-        false => Some(Known::Others),
-    }
-}
-
-/// A claim, as far as it says whose it is.
-#[derive(Debug, serde::Deserialize)]
-struct Status {
-    metadata: Metadata,
-    status: Option<Allocated>,
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct Metadata {
-    uid: String,
-}
-
-#[derive(Debug, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Allocated {
-    allocation: Option<Allocation>,
-    #[serde(default)]
-    reserved_for: Vec<Reserved>,
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct Reserved {
-    uid: String,
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct Allocation {
-    #[serde(default)]
-    devices: Devices,
-}
-
-#[derive(Debug, Default, serde::Deserialize)]
-struct Devices {
-    #[serde(default)]
-    results: Vec<Given>,
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct Given {
-    driver: String,
+    let claim = Claim::of_api("", text.as_bytes()).ok()?;
+    let reserved = claim.consumers.iter().any(|consumer| consumer.uid == pod);
+    let allocation = claim.allocation.filter(|_| reserved)?;
+    // The results are those of our driver.
+    Some(match allocation.results.is_empty() {
+        true => Known::Others,
+        false => Known::Ours(claim.uid),
+    })
 }

@@ -1,9 +1,10 @@
 //! A cluster is what a node can be one of: its kubelet calls, its API server is told what the node has.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, watch};
 
+use super::http::Place;
 use crate::{
     admin::exit::Failure,
     api::Api,
@@ -33,9 +34,9 @@ pub(super) struct ClusterArgs {
     /// Publish this node's devices also where another DRA driver or a device plugin gives its GPUs
     #[arg(long, requires = "node_name")]
     beside_other_driver: bool,
-    /// Answer /healthz, /readyz and /metrics there, to whoever asks
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "node_name")]
-    pub(super) http: Option<SocketAddr>,
+    /// Answer /healthz, /readyz and /metrics there, to whoever asks; a port alone is that of every address
+    #[arg(long, value_name = "[ADDRESS:]PORT", requires = "node_name")]
+    pub(super) http: Option<Place>,
 }
 
 /// The node as one of its cluster's.
@@ -64,7 +65,7 @@ impl Member {
         // The kubelet is told where our socket is.
         let dir = std::path::absolute(&cluster.kubelet_dir)
             .map_err(|error| Failure::new("FAILED", format!("--kubelet-dir: {error}")))?;
-        let kubelet = Kubelet { dir, pod: cluster.pod_uid };
+        let kubelet = Kubelet { node: node.clone(), dir, pod: cluster.pod_uid };
         let (run, boot) = (machine.node().run.clone(), machine.node().boot.to_owned());
         let pods = Pods::new(api.clone(), node.clone(), run, boot);
         let consumers = pods.clone();

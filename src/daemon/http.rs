@@ -1,17 +1,37 @@
-//! The door for whoever watches the daemon: `/healthz`, `/readyz` and `/metrics`.
+//! The door for whoever watches the daemon: `/healthz`, `/readyz` and `/metrics`. Anybody may knock, so
+//! nobody can hold it shut for others: the kubelet's probes above all.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
-use http::{Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, watch},
-    time::Instant,
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, watch},
+    task::AbortHandle,
+    time::{Instant, timeout},
 };
 
 use crate::{admin::exit::Failure, plugin::Monitor, publish};
+
+/// Where the door is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At every address that the host has, of either family.
+    Everywhere(u16),
+    /// At one.
+    At(SocketAddr),
+}
 
 /// Answers.
 #[derive(Clone)]
@@ -22,57 +42,133 @@ pub(super) struct Door {
     pub(super) round: watch::Receiver<Instant>,
     /// How long after it the next one has ended, if all is well.
     pub(super) overdue: Duration,
+    /// Metrics are collected for one at a time.
+    pub(super) collecting: Arc<Mutex<()>>,
 }
 
-/// Whoever asks more at once waits.
-const MAX_CONNECTIONS: usize = 16;
+/// Who is at the door, the first to come first.
+#[derive(Default)]
+struct Visitors(VecDeque<(IpAddr, AbortHandle)>);
 
-/// How long a request may take to come.
+/// How many are at the door at once, and how many of one address. Whoever comes next takes the place
+/// of the one who has been there longest: it had the time to ask.
+const MAX_VISITORS: usize = 64;
+const MAX_OF_ONE: usize = 8;
+
+/// How long a request may take to come, and all of a visit.
 const REQUEST: Duration = Duration::from_secs(5);
+const VISIT: Duration = Duration::from_secs(10);
+
+/// What a request may have.
+const MAX_HEAD: usize = 16 << 10;
+const MAX_HEADERS: usize = 64;
+
+// === impl Place ===
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(port) => Ok(Self::Everywhere(port)),
+            Err(_) => text.parse().map(Self::At).map_err(|_| {
+                "it is neither PORT nor ADDRESS:PORT, as 9400, 10.0.0.1:9400 or [::1]:9400"
+                    .to_owned()
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Everywhere(port) => write!(f, "{port}"),
+            Self::At(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl Place {
+    async fn listen(self) -> io::Result<TcpListener> {
+        let port = match self {
+            Self::At(address) => return TcpListener::bind(address).await,
+            Self::Everywhere(port) => port,
+        };
+        match both_families(port) {
+            Ok(listener) => TcpListener::from_std(listener),
+            // A kernel without IPv6.
+            Err(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::ADDRNOTAVAIL) => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A socket for IPv6 that takes IPv4 too, whatever the host's setting for that is.
+fn both_families(port: u16) -> rustix::io::Result<std::net::TcpListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    listen(&socket, 128)?;
+    Ok(socket.into())
+}
 
 // === impl Door ===
 
 impl Door {
-    /// Serves this address for as long as it is let.
-    pub(super) async fn open(address: SocketAddr) -> Result<TcpListener, Failure> {
-        let listener = TcpListener::bind(address).await;
-        listener.map_err(|error| Failure::new("FAILED", format!("--http {address}: {error}")))
+    /// Opens it there.
+    pub(super) async fn open(place: Place) -> Result<TcpListener, Failure> {
+        let listener = place.listen().await;
+        listener.map_err(|error| Failure::new("FAILED", format!("--http {place}: {error}")))
     }
 
+    /// Serves for as long as it is let.
     pub(super) async fn serve(self, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut visitors = Visitors::default();
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, from)) = listener.accept().await else {
                 // Too many files are open, or the like: it passes.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let door = self.clone();
-            tokio::spawn(async move {
-                let service = service_fn(move |request| door.clone().answer(request));
-                let mut builder = http1::Builder::new();
-                builder.timer(TokioTimer::new()).header_read_timeout(REQUEST);
-                // One request a connection: nobody holds a place.
-                builder.keep_alive(false);
-                let _broken = builder.serve_connection(TokioIo::new(stream), service).await;
-                drop(place);
-            });
+            let from = from.ip().to_canonical();
+            visitors.make_room(from);
+            let visit = tokio::spawn(timeout(VISIT, self.clone().visit(stream)));
+            visitors.0.push_back((from, visit.abort_handle()));
         }
+    }
+
+    async fn visit(self, stream: TcpStream) {
+        let service = service_fn(move |request| self.clone().answer(request));
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(REQUEST);
+        builder.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+        // One request a visit.
+        builder.keep_alive(false);
+        let _broken = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 
     async fn answer(self, request: Request<Incoming>) -> Result<Response<String>, Infallible> {
         let (ok, wait) = (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE);
         let (status, text) = match request.uri().path() {
+            _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+                (StatusCode::METHOD_NOT_ALLOWED, "GET is all that there is here\n".to_owned())
+            }
             "/healthz" if self.round.borrow().elapsed() > self.overdue => {
                 (wait, "no round has ended for too long\n".to_owned())
             }
             "/healthz" => (ok, "ok\n".to_owned()),
-            "/readyz" => match self.lacks() {
+            "/readyz" => match lacks(self.monitor.is_registered(), &self.published.borrow()) {
                 None => (ok, "ok\n".to_owned()),
                 Some(lacks) => (wait, format!("{lacks}\n")),
             },
-            "/metrics" => (ok, self.monitor.metrics().await),
+            "/metrics" => {
+                let _turn = self.collecting.lock().await;
+                (ok, self.monitor.metrics().await)
+            }
             _ => (StatusCode::NOT_FOUND, "/healthz, /readyz and /metrics are here\n".to_owned()),
         };
         let mut response = Response::new(text);
@@ -81,17 +177,42 @@ impl Door {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         Ok(response)
     }
+}
 
-    /// What is not there yet for a pod to get its devices.
-    fn lacks(&self) -> Option<String> {
-        if !self.monitor.is_registered() {
-            return Some("the kubelet has not registered the driver yet".to_owned());
+/// What is in the way of a pod that is to get its devices here.
+fn lacks(is_registered: bool, published: &publish::State) -> Option<String> {
+    if !is_registered {
+        return Some("the kubelet has not registered the driver yet".to_owned());
+    }
+    match (published.generation, &published.trouble) {
+        (Some(_), None) => None,
+        (Some(_), Some(why)) => {
+            Some(format!("the node's devices are published, but not as they are now: {why}"))
         }
-        let published = self.published.borrow();
-        let why = published.trouble.as_deref().unwrap_or("the API server was not told of them yet");
-        published
-            .generation
-            .is_none()
-            .then(|| format!("the node's devices are not published: {why}"))
+        (None, Some(why)) => Some(format!("the node's devices are not published: {why}")),
+        (None, None) => Some(
+            "the node's devices are not published: the API server was not told of them yet"
+                .to_owned(),
+        ),
     }
 }
+
+// === impl Visitors ===
+
+impl Visitors {
+    /// Lets one more in, from there.
+    fn make_room(&mut self, from: IpAddr) {
+        self.0.retain(|(_, visit)| !visit.is_finished());
+        let of_one = |(address, _): &(IpAddr, AbortHandle)| *address == from;
+        let leaves = match self.0.iter().filter(|visit| of_one(visit)).count() {
+            MAX_OF_ONE.. => self.0.iter().position(of_one),
+            _ => (self.0.len() >= MAX_VISITORS).then_some(0),
+        };
+        if let Some((_, visit)) = leaves.and_then(|at| self.0.remove(at)) {
+            visit.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

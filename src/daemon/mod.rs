@@ -62,7 +62,7 @@ struct Signals {
 }
 
 /// How long whatever still runs may take at the end. What is cut off is ended by whoever comes next.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How long a round may take: a GPU that does not answer is waited for.
 const OVERDUE: Duration = Duration::from_secs(180);
@@ -114,10 +114,11 @@ async fn keep(
         None => None,
     };
     let (ended, round) = watch::channel(Instant::now());
-    if let (Some(member), Some(address)) = (&member, http) {
-        let listener = Door::open(address).await?;
+    if let (Some(member), Some(place)) = (&member, http) {
+        let listener = Door::open(place).await?;
         let (monitor, published) = (member.plugin.monitor(), member.published.clone());
-        let door = Door { monitor, published, round, overdue: every * 2 + OVERDUE };
+        let (overdue, collecting) = (every * 2 + OVERDUE, Arc::default());
+        let door = Door { monitor, published, round, overdue, collecting };
         tokio::spawn(door.serve(listener));
     }
     tell(&format!("keeping {} in step with {journal}\n", machine.gpus().address()));

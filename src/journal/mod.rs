@@ -7,6 +7,7 @@
 //! index/, locks/             how many work on it at once
 //! ```
 
+mod call;
 mod entry;
 mod index;
 mod stranger;
@@ -28,6 +29,7 @@ use crate::{claim::is_uid, lock::LockError};
 
 use stranger::Strangers;
 
+pub use call::{Call, Part, Spent};
 pub use entry::{Entry, Stage};
 pub use index::IndexError;
 pub use work::{Alone, Claimed, Work};
@@ -296,6 +298,7 @@ impl JournalError {
         match self {
             Self::File(error) => error.code(),
             Self::Index(IndexError::File(error)) => error.code(),
+            Self::Lock(LockError::Held { .. }) => "LOCK-HELD",
             Self::Lock(_) | Self::Index(_) | Self::Directory { .. } => "STATE-DIR",
             Self::Invalid { .. } => "JOURNAL-INVALID",
             Self::Version { .. } => "JOURNAL-NEWER",

@@ -2,7 +2,7 @@ use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt};
 
 use divvy_hook::record::{Consumer, Origin};
 
-use super::{Entry, Journal, Listed, Stage, VERSION, Work};
+use super::{Call, Entry, Journal, Listed, Stage, VERSION, Work};
 use crate::{
     claim::{Share, Sharing},
     gpu::{Interval, MadePartition, Placement},
@@ -71,7 +71,7 @@ fn an_entry_reads_back_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
     assert_eq!(journal.entries().unwrap().len(), 0);
-    let work = journal.work("b").unwrap();
+    let work = journal.work("b", Call::default()).unwrap();
     for uid in ["b", "a"] {
         open(&work, uid);
     }
@@ -92,7 +92,7 @@ fn an_entry_reads_back_as_it_was_written() {
 fn a_damaged_entry_is_an_error_that_names_it_and_hides_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
-    open(&journal.work("b").unwrap(), "a");
+    open(&journal.work("b", Call::default()).unwrap(), "a");
     let good = fs::read_to_string(dir.path().join("claims/a.json")).unwrap();
     for (text, says) in [
         (String::new(), "EOF"),
@@ -120,7 +120,7 @@ fn what_is_not_named_as_an_entry_is_a_stray_and_is_kept_when_it_goes() {
     use std::os::unix::ffi::OsStrExt;
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
-    open(&journal.work("b").unwrap(), "a");
+    open(&journal.work("b", Call::default()).unwrap(), "a");
     for (number, name) in
         [&b"x\n\xff.jsn"[..], b"a.jsn", b".divvy-x.tmp", b".json"].iter().enumerate()
     {
@@ -142,7 +142,7 @@ fn what_is_not_named_as_an_entry_is_a_stray_and_is_kept_when_it_goes() {
 fn the_index_knows_who_may_hold_a_gpu_from_before_the_entry_until_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
-    let work = journal.work("b").unwrap();
+    let work = journal.work("b", Call::default()).unwrap();
     let gpus = BTreeSet::from(["GPU-1".to_owned()]);
     let held = |gpus: Option<&BTreeSet<String>>| {
         work.claim("other").unwrap().held_by_others(gpus).unwrap()
@@ -170,9 +170,9 @@ fn the_index_knows_who_may_hold_a_gpu_from_before_the_entry_until_after_it() {
 fn another_boot_makes_its_own_index_out_of_the_entries() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
-    open(&journal.work("b").unwrap(), "a");
+    open(&journal.work("b", Call::default()).unwrap(), "a");
     fs::write(dir.path().join("claims/x.json"), "{").unwrap();
-    let work = journal.work("c").unwrap();
+    let work = journal.work("c", Call::default()).unwrap();
     assert!(!dir.path().join("index/b").exists());
     let mut other = work.claim("other").unwrap();
     assert_eq!(other.take_name("default", "c").unwrap().as_deref(), Some("a"));
@@ -197,12 +197,12 @@ fn what_lies_in_the_place_of_the_index_is_named_with_what_to_do() {
         assert!(text.contains(&format!("remove {}, it is made anew", index.display())), "{text}");
     };
     fs::write(dir.path().join("index"), "").unwrap();
-    says(journal.work("b").unwrap_err(), "index");
+    says(journal.work("b", Call::default()).unwrap_err(), "index");
     fs::remove_file(dir.path().join("index")).unwrap();
     // A file of a boot's name is made a folder.
     fs::create_dir(dir.path().join("index")).unwrap();
     fs::write(dir.path().join("index/b"), "").unwrap();
-    let work = journal.work("b").unwrap();
+    let work = journal.work("b", Call::default()).unwrap();
     let gpus = dir.path().join("index/b/gpus");
     fs::create_dir_all(gpus.join("GPU-1/a")).unwrap();
     let mut claimed = work.claim("a").unwrap();
@@ -225,7 +225,7 @@ fn what_lies_in_the_place_of_the_index_is_named_with_what_to_do() {
 fn who_is_not_known_is_seen_as_their_specs_come_and_go() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let journal = Journal::new(dir.path());
-    let work = journal.work("b").unwrap();
+    let work = journal.work("b", Call::default()).unwrap();
     let cdi = dir.path().join("cdi");
     let strangers = || Vec::from_iter(journal.strangers(&cdi).unwrap()).join(" ");
     let spec = |uid: &str| cdi.join(crate::emit::spec_name(uid));
@@ -261,7 +261,7 @@ fn who_is_not_known_is_seen_as_their_specs_come_and_go() {
 fn a_name_is_one_claims_from_before_its_entry() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
-    let work = journal.work("b").unwrap();
+    let work = journal.work("b", Call::default()).unwrap();
     let (mut first, mut second) = (work.claim("1").unwrap(), work.claim("2").unwrap());
     assert_eq!(first.take_name("default", "c").unwrap(), None);
     assert_eq!(first.take_name("default", "c").unwrap(), None);
@@ -275,7 +275,7 @@ fn a_name_is_one_claims_from_before_its_entry() {
 fn claims_on_different_gpus_do_not_wait_for_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::new(dir.path());
-    let work = journal.work("b").unwrap();
+    let work = journal.work("b", Call::default()).unwrap();
     let set = |gpus: &[&str]| gpus.iter().map(|&gpu| gpu.to_owned()).collect::<BTreeSet<_>>();
     let mut one = work.claim("1").unwrap();
     one.lock_gpus(&set(&["GPU-1", "GPU-2"])).unwrap();

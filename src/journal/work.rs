@@ -20,16 +20,20 @@ use divvy_cdi::file::{self, Durability};
 use divvy_hook::record::Origin;
 
 use super::{
-    Entry, Journal, JournalError, Listed,
+    Call, Entry, Journal, JournalError, Listed, Part,
     index::{Index, IndexError, UNKNOWN},
 };
-use crate::{lock::Lock, plan::Held};
+use crate::{
+    lock::{Lock, LockError},
+    plan::Held,
+};
 
 /// Being at work, with others who are.
 #[derive(Debug)]
 pub struct Work<'a> {
     journal: &'a Journal,
     index: Index,
+    call: Call<'a>,
     _shared: Lock,
 }
 
@@ -57,21 +61,21 @@ pub struct Claimed<'a> {
 // === impl Journal ===
 
 impl Journal {
-    /// Begins to work, in this boot. Waits only for somebody who tidies up.
+    /// Begins to work, in this boot, for this call. Waits only for somebody who tidies up.
     ///
     /// # Errors
     /// When the state directory cannot be made or locked, or others can write it, or the journal
     /// cannot be listed.
-    pub fn work(&self, boot: &str) -> Result<Work<'_>, JournalError> {
+    pub fn work<'a>(&'a self, boot: &str, call: Call<'a>) -> Result<Work<'a>, JournalError> {
         self.make_dirs()?;
         let (work, index) = (self.lock_path("work"), Index::of(&self.state_dir, boot));
         loop {
-            let shared = Lock::share(&work)?;
+            let shared = call.at(Part::Lock, || Lock::share(&work, call.until))?;
             if index.is_there() {
-                return Ok(Work { journal: self, index, _shared: shared });
+                return Ok(Work { journal: self, index, call, _shared: shared });
             }
             drop(shared);
-            let _alone = Lock::wait(&work)?;
+            let _alone = call.at(Part::Lock, || Lock::wait(&work, call.until))?;
             if !index.is_there() {
                 self.make_index(&index)?;
             }
@@ -146,7 +150,7 @@ impl<'a> Work<'a> {
     /// # Errors
     /// When it cannot be locked.
     pub fn claim(&'a self, uid: &str) -> Result<Claimed<'a>, JournalError> {
-        Ok(self.claimed(uid, Lock::wait(&self.lock_of(uid))?))
+        Ok(self.claimed(uid, self.wait(&self.lock_of(uid))?))
     }
 
     /// A claim, unless it is in somebody else's hands.
@@ -156,6 +160,20 @@ impl<'a> Work<'a> {
     pub fn attempt_claim(&'a self, uid: &str) -> Result<Option<Claimed<'a>>, JournalError> {
         let lock = Lock::attempt(&self.lock_of(uid))?;
         Ok(lock.map(|lock| self.claimed(uid, lock)))
+    }
+
+    /// A lock, whose holder is named by the claim that it is at.
+    fn wait(&self, path: &Path) -> Result<Lock, JournalError> {
+        let lock = self.call.at(Part::Lock, || Lock::wait(path, self.call.until));
+        Ok(lock.map_err(|error| match error {
+            LockError::Held { path, mut by } => {
+                let uid = by.claim.take();
+                let entry = uid.as_ref().and_then(|uid| self.journal.entry(uid).ok().flatten());
+                by.claim = entry.map(|entry| entry.title()).or(uid);
+                LockError::Held { path, by }
+            }
+            error => error,
+        })?)
     }
 
     fn claimed(&'a self, uid: &str, lock: Lock) -> Claimed<'a> {
@@ -182,14 +200,14 @@ impl Claimed<'_> {
     /// # Errors
     /// When it cannot be read or is damaged.
     pub fn entry(&self) -> Result<Option<Entry>, JournalError> {
-        self.work.journal.entry(&self.uid)
+        self.work.call.at(Part::Journal, || self.work.journal.entry(&self.uid))
     }
 
     /// Waits until these GPUs, and no others, are in nobody else's hands, and says when the last one
     /// was.
     ///
     /// # Errors
-    /// When one cannot be locked.
+    /// When one cannot be locked, or not in time.
     pub fn lock_gpus(&mut self, gpus: &BTreeSet<String>) -> Result<SystemTime, JournalError> {
         let mut last = SystemTime::UNIX_EPOCH;
         if self.gpus.keys().eq(gpus) {
@@ -197,8 +215,9 @@ impl Claimed<'_> {
         }
         self.free_gpus();
         for gpu in gpus {
-            let lock = Lock::wait(&self.lock_of(gpu))?;
+            let mut lock = self.work.wait(&self.lock_of(gpu))?;
             last = last.max(lock.touched().unwrap_or_else(|_| SystemTime::now()));
+            lock.note(&self.uid);
             self.gpus.insert(gpu.clone(), lock);
         }
         Ok(last)
@@ -216,7 +235,8 @@ impl Claimed<'_> {
     pub fn attempt_gpus(&mut self, gpus: &BTreeSet<String>) -> Result<bool, JournalError> {
         self.free_gpus();
         for gpu in gpus {
-            let Some(lock) = Lock::attempt(&self.lock_of(gpu))? else { return Ok(false) };
+            let Some(mut lock) = Lock::attempt(&self.lock_of(gpu))? else { return Ok(false) };
+            lock.note(&self.uid);
             self.gpus.insert(gpu.clone(), lock);
         }
         Ok(true)
@@ -230,6 +250,10 @@ impl Claimed<'_> {
         &self,
         gpus: Option<&BTreeSet<String>>,
     ) -> Result<Vec<Held>, JournalError> {
+        self.work.call.at(Part::Journal, || self.held(gpus))
+    }
+
+    fn held(&self, gpus: Option<&BTreeSet<String>>) -> Result<Vec<Held>, JournalError> {
         let index = &self.work.index;
         let mut claims = BTreeSet::new();
         match gpus {
@@ -259,7 +283,7 @@ impl Claimed<'_> {
         name: &str,
     ) -> Result<Option<String>, JournalError> {
         let Self { work, uid, .. } = self;
-        let _held = Lock::wait(&work.journal.lock_path("names"))?;
+        let _held = work.wait(&work.journal.lock_path("names"))?;
         if let Some(other) = work.index.named(namespace, name)?.filter(|other| other != uid) {
             // In somebody's hands, it has a name before it has an entry.
             let has = match work.attempt_claim(&other)? {
@@ -280,8 +304,11 @@ impl Claimed<'_> {
     /// # Errors
     /// When it cannot be written; what was there before stays.
     pub fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {
-        self.index(entry)?;
-        self.work.journal.write(entry)
+        let work = self.work;
+        work.call.at(Part::Journal, || {
+            self.index(entry)?;
+            work.journal.write(entry)
+        })
     }
 
     /// Puts it into the index, where it is missing.
@@ -316,7 +343,8 @@ impl Claimed<'_> {
     /// # Errors
     /// When it cannot be removed.
     pub fn discard(&mut self) -> Result<(), JournalError> {
-        file::remove(&self.work.journal.place(&self.uid), Durability::Durable)?;
+        let place = self.work.journal.place(&self.uid);
+        self.work.call.at(Part::Journal, || file::remove(&place, Durability::Durable))?;
         Ok(())
     }
 

@@ -25,12 +25,36 @@ fn what_is_no_file_is_named_with_what_to_do() {
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, path("FIFO"), fifo, mode, 0).unwrap();
     for name in ["directory", "link", "FIFO"] {
-        let error = Lock::wait(&path(name)).unwrap_err().to_string();
+        let error = Lock::wait(&path(name), None).unwrap_err().to_string();
         let says = format!("is a {name}, and a lock file belongs there: remove it");
         assert!(error.contains(&says) && error.contains(dir.path().to_str().unwrap()), "{error}");
-        assert!(Lock::share(&path(name)).is_err() && Lock::attempt(&path(name)).is_err());
+        assert!(Lock::share(&path(name), None).is_err() && Lock::attempt(&path(name)).is_err());
     }
     assert!(!path("elsewhere").exists());
-    let missing = Lock::wait(&path("none/lock")).unwrap_err();
+    let missing = Lock::wait(&path("none/lock"), None).unwrap_err();
     assert!(matches!(missing, LockError::Io { .. }), "{missing}");
+}
+
+#[test]
+fn a_wait_has_an_end_and_says_who_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lock");
+    let mut held = Lock::wait(&path, None).unwrap();
+    held.note("a-longer-uid");
+    held.note("uid-a");
+    for take in [Lock::wait, Lock::share] {
+        let error = take(&path, Some(Instant::now() + Duration::from_millis(30))).unwrap_err();
+        let LockError::Held { by, .. } = &error else { panic!("{error}") };
+        assert_eq!(by.process.as_ref().map(|(pid, _)| *pid), Some(std::process::id()));
+        assert_eq!(by.claim.as_deref(), Some("uid-a"));
+        assert!(error.to_string().contains("at claim uid-a, has had this lock"), "{error}");
+    }
+    // In time, it is had; and with no time left, when it is free.
+    let waiting = thread::spawn({
+        let path = path.clone();
+        move || Lock::wait(&path, Some(Instant::now() + Duration::from_secs(60))).map(drop)
+    });
+    drop(held);
+    waiting.join().unwrap().unwrap();
+    Lock::share(&path, Some(Instant::now())).unwrap();
 }

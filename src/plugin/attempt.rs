@@ -8,9 +8,14 @@ use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use super::{
     PluginError,
     claims::{Given, Hand, Reference, Shared},
-    metrics::Phase,
+    report::Report,
 };
-use crate::{claim::Claim, gpu::PciAddress, plan};
+use crate::{
+    claim::Claim,
+    gpu::PciAddress,
+    journal::{Call, Part, Spent},
+    plan,
+};
 
 /// One attempt.
 pub(super) struct Attempt {
@@ -21,6 +26,11 @@ pub(super) struct Attempt {
     pub(super) cancels: watch::Receiver<bool>,
     /// How long it is tried.
     pub(super) until: Instant,
+    /// Since when the API server does not let us read the claim.
+    pub(super) denied: Option<Instant>,
+    /// The claim, as the API server had it last.
+    pub(super) text: Option<String>,
+    pub(super) spent: Arc<Spent>,
 }
 
 /// Why it is not prepared yet.
@@ -34,11 +44,30 @@ struct Obstacle {
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long an API server may deny what it is asked: one that says that it is ready, and one that
+/// may still read its rules.
+const DENIES: Duration = Duration::from_secs(2);
+const DENIES_AT_START: Duration = Duration::from_secs(15);
+
 // === impl Attempt ===
 
 impl Attempt {
-    /// Tries until it is prepared, or cannot be.
-    pub(super) async fn run(self) -> Result<Vec<Given>, PluginError> {
+    /// Tries until it is prepared, or cannot be; and reports that.
+    pub(super) async fn run(mut self) -> Result<Vec<Given>, PluginError> {
+        let outcome = self.until_settled().await;
+        let failed = match &outcome {
+            Ok(_) => None,
+            // Its pod is gone.
+            Err(PluginError::Unprepared { .. }) => return outcome,
+            Err(error) => Some(error.line()),
+        };
+        if let Some(text) = self.text {
+            self.shared.reports.leave(Report { claim: self.claim, text, failed });
+        }
+        outcome
+    }
+
+    async fn until_settled(&mut self) -> Result<Vec<Given>, PluginError> {
         let mut pause = FIRST_PAUSE;
         let (mut ending, mut cancels) = (self.shared.ending.clone(), self.cancels.clone());
         loop {
@@ -61,34 +90,36 @@ impl Attempt {
                 Ok(_) = cancels.wait_for(|cancelled| *cancelled) => return Err(self.cancelled()),
                 Ok(_) = ending.wait_for(|ending| *ending) => return Err(error),
             }
-            self.shared.metrics.took(Phase::Wait, stopped.elapsed());
+            self.spent.add(Part::Wait, stopped.elapsed());
             pause = (pause * 2).min(LAST_PAUSE);
         }
     }
 
-    async fn once(&self) -> Result<Vec<Given>, Obstacle> {
+    async fn once(&mut self) -> Result<Vec<Given>, Obstacle> {
         let begun = Instant::now();
         let claim = self.read().await;
-        self.shared.metrics.took(Phase::Read, begun.elapsed());
+        self.spent.add(Part::Api, begun.elapsed());
         let claim = claim?;
         let wants = wants(&claim);
         let blocked = |error| Obstacle { error, wants };
         let asked = Instant::now();
-        let turn = self.hand.turn.lock().await;
-        let begun = Instant::now();
-        self.shared.metrics.took(Phase::Wait, begun - asked);
+        let turn = tokio::time::timeout_at(self.until, self.hand.turn.lock()).await;
+        let turn =
+            turn.map_err(|_| PluginError::InHand { claim: self.claim.title(), doing: "ended" })?;
+        self.spent.add(Part::Lock, asked.elapsed());
         if *self.cancels.borrow() {
             return Err(self.cancelled().into());
         }
-        let shared = Arc::clone(&self.shared);
+        let (shared, spent) = (Arc::clone(&self.shared), Arc::clone(&self.spent));
+        let until = Some(self.until.into_std());
         let prepared = spawn_blocking(move || {
-            let entry = shared.machine.prepare(&claim)?;
+            let call = Call { until, spent: Some(&spent) };
+            let entry = shared.machine.prepare(&claim, call)?;
             shared.consumers.prepared(&claim, &entry);
             Ok(Given::of(&entry))
         });
         let prepared = prepared.await;
         drop(turn);
-        self.shared.metrics.took(Phase::Node, begun.elapsed());
         match prepared {
             Ok(prepared) => prepared.map_err(blocked),
             Err(panic) => Err(PluginError::panicked(self.claim.title(), panic).into()),
@@ -96,12 +127,14 @@ impl Attempt {
     }
 
     /// The claim as the API server has it, if it is to be prepared here.
-    async fn read(&self) -> Result<Claim, PluginError> {
-        let (path, title, uid) = (self.claim.path(), self.claim.title(), self.claim.uid.clone());
-        let Some(text) = self.shared.api.get(&path).await? else {
+    async fn read(&mut self) -> Result<Claim, PluginError> {
+        let (title, uid) = (self.claim.title(), self.claim.uid.clone());
+        let Some(text) = self.shared.text(&self.claim).await? else {
             return Err(PluginError::Gone { claim: title, uid });
         };
-        let claim = Claim::of_api(&title, text.as_bytes())?;
+        let read = Claim::of_api(&title, text.as_bytes());
+        self.text = Some(text);
+        let claim = read?;
         if claim.uid != uid {
             return Err(PluginError::Replaced { claim: title, uid, found: claim.uid });
         }
@@ -114,7 +147,15 @@ impl Attempt {
     }
 
     /// True for what may be gone in a moment.
-    async fn passes(&self, obstacle: &Obstacle) -> bool {
+    async fn passes(&mut self, obstacle: &Obstacle) -> bool {
+        if let PluginError::Api(error) = &obstacle.error
+            && error.is_denial()
+        {
+            let since = *self.denied.get_or_insert_with(Instant::now);
+            let most = if self.shared.api.is_ready().await { DENIES } else { DENIES_AT_START };
+            return since.elapsed() < most;
+        }
+        self.denied = None;
         match &obstacle.error {
             PluginError::Api(error) => error.is_transient(),
             error => match error.code() {
@@ -157,9 +198,14 @@ impl Attempt {
 // === impl Shared ===
 
 impl Shared {
+    /// The claim of this name that the API server has, as text.
+    async fn text(&self, claim: &Reference) -> Result<Option<String>, PluginError> {
+        Ok(self.api.claim(&claim.namespace, &claim.name).await?)
+    }
+
     /// Whether the API server has a claim.
     pub(super) async fn exists(&self, claim: &Reference) -> Result<bool, PluginError> {
-        let Some(text) = self.api.get(&claim.path()).await? else { return Ok(false) };
+        let Some(text) = self.text(claim).await? else { return Ok(false) };
         Ok(Claim::uid_of_api(&claim.title(), text.as_bytes())? == claim.uid)
     }
 
@@ -168,7 +214,7 @@ impl Shared {
         &self,
         claim: &Reference,
     ) -> Result<Option<BTreeSet<PciAddress>>, PluginError> {
-        let Some(text) = self.api.get(&claim.path()).await? else { return Ok(None) };
+        let Some(text) = self.text(claim).await? else { return Ok(None) };
         if Claim::uid_of_api(&claim.title(), text.as_bytes())? != claim.uid {
             return Ok(None);
         }

@@ -9,12 +9,12 @@ use std::{
 
 use tokio::{sync::watch, task::JoinError, time::Instant};
 
-use super::{Machine, Metrics, PluginError, attempt::Attempt, metrics::Phase};
+use super::{Machine, Metrics, PluginError, attempt::Attempt, metrics::Operation, report::Reports};
 use crate::{
     api::Api,
     claim::{Claim, is_uid, wrong_with},
     emit,
-    journal::Entry,
+    journal::{Call, Entry, Part, Spent},
 };
 
 /// The claims of this node. Clones are the same.
@@ -28,6 +28,7 @@ pub(super) struct Shared {
     pub(super) api: Api,
     pub(super) consumers: Arc<dyn Consumers>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) reports: Reports,
     hands: Mutex<BTreeMap<String, Weak<Hand>>>,
     /// How many claims were ended: changes when something has become free.
     pub(super) freed: watch::Sender<u64>,
@@ -76,12 +77,17 @@ pub struct Given {
 /// What became of a claim.
 pub(super) type Outcome = Result<Vec<Given>, Arc<PluginError>>;
 
+/// What became of the end of a claim.
+pub(super) type Ended = Result<(), Arc<PluginError>>;
+
 /// A claim that somebody is at.
 #[derive(Debug, Default)]
 pub(super) struct Hand {
     /// Whose turn it is to change something for it.
     pub(super) turn: tokio::sync::Mutex<()>,
     running: Mutex<Option<Running>>,
+    /// What becomes of the end of it that is on its way.
+    ending: Mutex<Option<watch::Receiver<Option<Ended>>>>,
 }
 
 /// An attempt to prepare it that is on its way.
@@ -93,7 +99,7 @@ struct Running {
 
 /// How long the kubelet's call is used to wait for what passes by itself; it waits for 45 s, and comes again only
 /// a minute later.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 30 });
 
 /// How long something may still be used that is to be ended.
 const IN_USE: Duration = Duration::from_secs(10);
@@ -103,14 +109,16 @@ const AGAIN: Duration = Duration::from_millis(250);
 
 impl Claims {
     /// The claims of a machine, as this API server has them. Attempts end when `ending` is true.
-    pub fn new(
+    pub(super) fn new(
         machine: Arc<Machine>,
         api: Api,
         consumers: Arc<dyn Consumers>,
+        (reports, metrics): (Reports, Arc<Metrics>),
         ending: watch::Receiver<bool>,
     ) -> Self {
-        let (metrics, hands, freed) = Default::default();
-        Self(Arc::new(Shared { machine, api, consumers, metrics, hands, freed, ending }))
+        let (hands, freed) = Default::default();
+        let shared = Shared { machine, api, consumers, metrics, reports, hands, freed, ending };
+        Self(Arc::new(shared))
     }
 
     /// Prepares a claim, or waits for the attempt that is on its way.
@@ -142,12 +150,22 @@ impl Claims {
         tokio::spawn(async move {
             let (begun, title) = (Instant::now(), claim.title());
             let (metrics, until) = (Arc::clone(&shared.metrics), begun + PATIENCE);
-            let attempt = Attempt { shared, claim, hand: Arc::clone(&hand), cancels, until };
+            let spent: Arc<Spent> = Arc::default();
+            let attempt = Attempt {
+                shared,
+                claim,
+                hand: Arc::clone(&hand),
+                cancels,
+                until,
+                denied: None,
+                text: None,
+                spent: Arc::clone(&spent),
+            };
             let outcome = tokio::spawn(attempt.run()).await;
             let outcome = outcome.unwrap_or_else(|panic| Err(PluginError::panicked(title, panic)));
-            metrics.took(Phase::Prepare, begun.elapsed());
+            metrics.took(Operation::Prepare, begun.elapsed(), &spent);
             if let Err(error) = &outcome {
-                metrics.failed("prepare", error.code());
+                metrics.failed(Operation::Prepare.name(), error.code());
             }
             let outcome = outcome.map_err(Arc::new);
             let mut running = lock(&hand.running);
@@ -164,42 +182,84 @@ impl Claims {
     ///
     /// # Errors
     /// Something of it is left, and its entry, so that it can be tried again.
-    pub async fn unprepare(&self, uid: &str) -> Result<(), PluginError> {
+    pub async fn unprepare(&self, uid: &str) -> Ended {
         if !is_uid(uid) {
             // Nothing was ever prepared under it.
             return Ok(());
         }
+        let mut ended = self.begin_end(uid);
+        match ended.wait_for(Option::is_some).await.map(|ended| ended.clone()) {
+            Ok(Some(ended)) => ended,
+            _ => Err(PluginError::Panicked { claim: uid.to_owned(), panic: String::new() }.into()),
+        }
+    }
+
+    /// Begins to end a claim, or joins who does.
+    fn begin_end(&self, uid: &str) -> watch::Receiver<Option<Ended>> {
         let hand = self.0.hand(uid);
+        let mut ending = lock(&hand.ending);
+        // Before the turn of the end that is on its way is over: it finds the attempt cancelled.
         if let Some(running) = lock(&hand.running).take() {
             running.cancelled.send_replace(true);
         }
+        if let Some(ended) = ending.as_ref() {
+            return ended.clone();
+        }
+        let (done, ended) = watch::channel(None);
+        *ending = Some(ended.clone());
+        drop(ending);
         let (shared, uid) = (Arc::clone(&self.0), uid.to_owned());
-        let title = uid.clone();
-        let ended = tokio::spawn(async move {
-            let begun = Instant::now();
-            let _turn = hand.turn.lock().await;
-            let ended = shared.end(&uid).await;
-            shared.metrics.took(Phase::Unprepare, begun.elapsed());
+        tokio::spawn(async move {
+            let (begun, metrics) = (Instant::now(), Arc::clone(&shared.metrics));
+            let (until, spent) = (begun + PATIENCE, Arc::<Spent>::default());
+            let turn = tokio::time::timeout_at(until, hand.turn.lock()).await;
+            spent.add(Part::Lock, begun.elapsed());
+            let ended = match &turn {
+                Ok(_) => {
+                    let (of, spent) = (uid.clone(), Arc::clone(&spent));
+                    let end = async move { shared.end(&of, until, &spent).await };
+                    let ended = tokio::spawn(end).await;
+                    ended.unwrap_or_else(|panic| Err(PluginError::panicked(uid.clone(), panic)))
+                }
+                Err(_) => Err(PluginError::InHand { claim: uid.clone(), doing: "prepared" }),
+            };
+            metrics.took(Operation::Unprepare, begun.elapsed(), &spent);
             if let Err(error) = &ended {
-                shared.metrics.failed("unprepare", error.code());
+                metrics.failed(Operation::Unprepare.name(), error.code());
             }
-            ended
+            // Whoever comes from here on begins anew; until the turn is over, nobody prepares it.
+            lock(&hand.ending).take();
+            drop(turn);
+            done.send_replace(Some(ended.map_err(Arc::new)));
         });
-        ended.await.unwrap_or_else(|panic| Err(PluginError::panicked(title, panic)))
+        ended
     }
 
-    /// Waits until every attempt that is on its way has ended.
-    pub(super) async fn finish(&self) {
-        let hands: Vec<_> = self.0.hands().values().filter_map(Weak::upgrade).collect();
-        for hand in hands {
+    /// Waits until every attempt that is on its way has ended, and every end, but not without end;
+    /// the UIDs of those that have not.
+    pub(super) async fn finish(&self, until: Instant) -> Vec<String> {
+        let hands: Vec<_> = self.0.hands().iter().filter_map(of_use).collect();
+        let mut late = Vec::new();
+        for (uid, hand) in hands {
             let outcome = lock(&hand.running).as_ref().map(|running| running.outcome.clone());
-            if let Some(mut outcome) = outcome {
-                // It panicked.
-                let _ended = outcome.wait_for(Option::is_some).await;
+            let over = async {
+                if let Some(mut outcome) = outcome {
+                    // It panicked.
+                    let _ended = outcome.wait_for(Option::is_some).await;
+                }
+                let _turn = hand.turn.lock().await;
+            };
+            if tokio::time::timeout_at(until, over).await.is_err() {
+                late.push(uid);
             }
-            let _turn = hand.turn.lock().await;
         }
+        late
     }
+}
+
+/// One that somebody is at.
+fn of_use((uid, hand): (&String, &Weak<Hand>)) -> Option<(String, Arc<Hand>)> {
+    Some((uid.clone(), hand.upgrade()?))
 }
 
 // === impl Shared ===
@@ -225,13 +285,20 @@ impl Shared {
         self.hands().get(uid).is_some_and(|hand| hand.strong_count() > 0)
     }
 
-    /// Ends a claim whose turn it is.
-    async fn end(self: &Arc<Self>, uid: &str) -> Result<(), PluginError> {
-        let until = Instant::now() + IN_USE;
+    /// Ends a claim whose turn it is. Whoever else is at its GPUs is waited for until then.
+    async fn end(
+        self: &Arc<Self>,
+        uid: &str,
+        until: Instant,
+        spent: &Arc<Spent>,
+    ) -> Result<(), PluginError> {
+        let used_until = Instant::now() + IN_USE;
         loop {
             let (shared, of) = (Arc::clone(self), uid.to_owned());
+            let spent_on = Arc::clone(spent);
             let ended = tokio::task::spawn_blocking(move || {
-                let ended = shared.machine.unprepare(&of)?;
+                let call = Call { until: Some(until.into_std()), spent: Some(&spent_on) };
+                let ended = shared.machine.unprepare(&of, call)?;
                 shared.consumers.unprepared(&of);
                 Ok::<_, PluginError>(ended)
             });
@@ -243,7 +310,8 @@ impl Shared {
                     return Ok(());
                 }
                 // The last process of a container is on its way out.
-                Err(error) if error.code() == "GPU-IN-USE" && Instant::now() < until => {
+                Err(error) if error.code() == "GPU-IN-USE" && Instant::now() < used_until => {
+                    spent.add(Part::Wait, AGAIN);
                     tokio::time::sleep(AGAIN).await;
                 }
                 Err(error) => return Err(error),
@@ -258,12 +326,6 @@ impl Reference {
     /// `namespace/name`
     pub fn title(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
-    }
-
-    /// Where the API server has it.
-    pub(super) fn path(&self) -> String {
-        let Self { namespace, name, .. } = self;
-        format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
     }
 
     /// They become parts of paths.

@@ -96,11 +96,16 @@ pub enum PluginError {
         /// The claim.
         claim: String,
     },
-    /// We end.
-    #[error("claim {claim}: divvy-node ends, and it was not prepared before")]
-    Ending {
+    /// An earlier call is still at it.
+    #[error(
+        "claim {claim} is still being {doing} since an earlier call, for all the time that could be \
+         waited; nothing was done, and the kubelet tries again"
+    )]
+    InHand {
         /// The claim.
         claim: String,
+        /// Prepared or ended.
+        doing: &'static str,
     },
     /// It could not be prepared or ended.
     #[error(transparent)]
@@ -130,7 +135,8 @@ impl PluginError {
             Self::Claim(error) => error.code(),
             Self::Gone { .. } | Self::Replaced { .. } => "CLAIM-GONE",
             Self::Unallocated { .. } => "CLAIM-NOT-ALLOCATED",
-            Self::Unprepared { .. } | Self::Ending { .. } => "CLAIM-INTERRUPTED",
+            Self::Unprepared { .. } => "CLAIM-INTERRUPTED",
+            Self::InHand { .. } => "LOCK-HELD",
             Self::Prepare(error) => error.code(),
             Self::Panicked { .. } => "FAILED",
         }

@@ -41,7 +41,7 @@ impl Gone {
             forgotten(entries, &kubelet)
         });
         let mut suspects = BTreeSet::new();
-        let mut said = Vec::new();
+        let (mut said, mut kept) = (Vec::new(), 0);
         for entry in forgotten.await.unwrap_or_default() {
             if self.claims.0.is_in_hand(&entry.uid) {
                 continue;
@@ -61,9 +61,13 @@ impl Gone {
                     "claim {}: the cluster has it no more and the kubelet has forgotten it, so it is ended\n",
                     entry.title()
                 )),
-                Err(error) => said.push(Failure::of(error.code(), &error).to_string()),
+                Err(error) => {
+                    kept += 1;
+                    said.push(Failure::of(error.code(), error.as_ref()).to_string());
+                }
             }
         }
+        self.claims.0.metrics.orphaned(suspects.len() + kept);
         self.suspects = suspects;
         said
     }

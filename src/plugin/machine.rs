@@ -2,12 +2,12 @@
 
 use divvy_hook::record::Origin;
 
-use super::PluginError;
+use super::{PluginError, timed::Timed};
 use crate::{
     admin::Kept,
     claim::Claim,
     gpu::Gpus,
-    journal::Entry,
+    journal::{Call, Entry, Part},
     prepare::{Node, PrepareError},
 };
 
@@ -55,23 +55,28 @@ impl Machine {
         Ok(entries.into_iter().flatten().collect())
     }
 
-    pub(super) fn prepare(&self, claim: &Claim) -> Result<Entry, PrepareError> {
-        Ok(self.node().prepare(claim, &[], Origin::Api)?.entry)
+    /// Prepares a claim of the cluster's.
+    pub(super) fn prepare(&self, claim: &Claim, call: Call<'_>) -> Result<Entry, PrepareError> {
+        let gpus = Timed { gpus: self.gpus(), call };
+        let node = Node { call, ..self.kept.node(&gpus, &self.boot) };
+        Ok(node.prepare(claim, &[], Origin::Api)?.entry)
     }
 
     /// Ends a claim of the cluster's; false where there is none. One that a person prepared is
     /// theirs to end.
-    pub(super) fn unprepare(&self, uid: &str) -> Result<bool, PrepareError> {
-        let entry = self.kept.journal.entry(uid);
-        match entry {
-            Ok(Some(entry)) if entry.origin == Origin::Local => Ok(false),
+    pub(super) fn unprepare(&self, uid: &str, call: Call<'_>) -> Result<bool, PrepareError> {
+        let elsewhere;
+        let gpus = match call.at(Part::Journal, || self.kept.journal.entry(uid)) {
+            Ok(Some(entry)) if entry.origin == Origin::Local => return Ok(false),
             // Where its GPUs are gone, the rest is ended all the same.
             Ok(Some(entry)) if entry.gpus != self.gpus.address() => {
-                let gpus = self.kept.gpus(&entry.gpus);
-                self.kept.node(gpus.as_ref(), &self.boot).unprepare(uid)
+                elsewhere = self.kept.gpus(&entry.gpus);
+                elsewhere.as_ref()
             }
             // A damaged one is made anew first.
-            _ => self.node().unprepare(uid),
-        }
+            _ => self.gpus(),
+        };
+        let gpus = Timed { gpus, call };
+        Node { call, ..self.kept.node(&gpus, &self.boot) }.unprepare(uid)
     }
 }

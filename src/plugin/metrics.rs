@@ -5,32 +5,51 @@ use std::{
     fmt::Write,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-/// What was counted since the start.
+use crate::{
+    gpu::{Device, Gpu, Inventory, Mig, Placement, Profile},
+    journal::{Part, Spent},
+};
+
+/// What was counted since the start, and what was seen last.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    phases: [Histogram; Phase::ALL.len()],
+    calls: [Calls; Operation::ALL.len()],
     /// By operation and code.
     errors: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    orphans: AtomicUsize,
+    rooms: Mutex<Vec<Room>>,
 }
 
-/// What time goes into.
+/// How long calls took, in all and at each part.
+#[derive(Debug, Default)]
+struct Calls {
+    all: Histogram,
+    parts: [Histogram; Part::ALL.len()],
+}
+
+/// What a call is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Reading a claim from the API server.
-    Read,
-    /// Waiting for whoever else is at the claim, and for what passes by itself.
-    Wait,
-    /// Preparing it on the node.
-    Node,
-    /// All of a prepare.
+pub(super) enum Operation {
+    /// Preparing a claim.
     Prepare,
-    /// All of an unprepare.
+    /// Ending it.
     Unprepare,
+}
+
+/// What is left of a GPU in MIG mode, in memory slices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Room {
+    /// Its device's name.
+    gpu: String,
+    /// Those that no partition has.
+    free: u8,
+    /// Those of the largest partition that could still be made.
+    largest: u8,
 }
 
 /// How often something took how long.
@@ -42,7 +61,9 @@ struct Histogram {
 }
 
 /// Microseconds, each as Prometheus is told it.
-const BOUNDS: [(u64, &str); 12] = [
+const BOUNDS: [(u64, &str); 14] = [
+    (100, "0.0001"),
+    (500, "0.0005"),
     (1_000, "0.001"),
     (2_500, "0.0025"),
     (5_000, "0.005"),
@@ -60,10 +81,24 @@ const BOUNDS: [(u64, &str); 12] = [
 // === impl Metrics ===
 
 impl Metrics {
-    pub(super) fn took(&self, phase: Phase, time: Duration) {
-        if let Some(histogram) = self.phases.get(phase.place()) {
-            histogram.add(time);
+    /// A call took so long, and its parts so much of it.
+    pub(super) fn took(&self, operation: Operation, time: Duration, spent: &Spent) {
+        let Some(calls) = self.calls.get(operation as usize) else { return };
+        calls.all.add(time);
+        for (part, histogram) in Part::ALL.into_iter().zip(&calls.parts) {
+            histogram.add(spent.on(part));
         }
+    }
+
+    /// So many claims are prepared that the cluster has no more.
+    pub(super) fn orphaned(&self, count: usize) {
+        self.orphans.store(count, Relaxed);
+    }
+
+    /// The node has these GPUs.
+    pub(super) fn saw(&self, inventory: &Inventory) {
+        let rooms = inventory.gpus.iter().filter_map(Room::of).collect();
+        *self.rooms.lock().unwrap_or_else(PoisonError::into_inner) = rooms;
     }
 
     /// An operation failed with this code.
@@ -74,15 +109,23 @@ impl Metrics {
 
     /// All of it, as Prometheus reads it.
     pub(super) fn write(&self, text: &mut String) {
-        let mut before = "";
-        for (phase, histogram) in Phase::ALL.into_iter().zip(&self.phases) {
-            let (name, label) = phase.name();
-            if name != before {
-                head(text, name, "histogram", "Seconds that calls of the kubelet took");
-                before = name;
-            }
-            histogram.write(text, name, label);
+        let name = "divvy_claim_duration_seconds";
+        head(text, name, "histogram", "Seconds from the kubelet's call for a claim to its end");
+        for (operation, calls) in Operation::ALL.into_iter().zip(&self.calls) {
+            calls.all.write(text, name, &operation.label());
         }
+        let name = "divvy_claim_phase_duration_seconds";
+        head(text, name, "histogram", "Seconds of such a call in each phase");
+        for (operation, calls) in Operation::ALL.into_iter().zip(&self.calls) {
+            for (part, histogram) in Part::ALL.into_iter().zip(&calls.parts) {
+                let labels = format!("{},phase=\"{}\"", operation.label(), part.name());
+                histogram.write(text, name, &labels);
+            }
+        }
+        let name = "divvy_orphaned_claims";
+        head(text, name, "gauge", "Prepared claims that the cluster and the kubelet have no more");
+        line(text, name, "", &self.orphans.load(Relaxed).to_string());
+        self.write_rooms(text);
         head(
             text,
             "divvy_errors_total",
@@ -94,6 +137,34 @@ impl Metrics {
         {
             let labels = format!("operation=\"{operation}\",code=\"{code}\"");
             line(text, "divvy_errors_total", &labels, &count.to_string());
+        }
+    }
+
+    fn write_rooms(&self, text: &mut String) {
+        let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        type Value = fn(&Room) -> String;
+        let all: [(&str, &str, Value); 3] = [
+            (
+                "divvy_mig_free_slices",
+                "Memory slices of a GPU in MIG mode that nobody has",
+                |room| room.free.to_string(),
+            ),
+            (
+                "divvy_mig_largest_free_slices",
+                "Memory slices of the largest partition that it still has room for",
+                |room| room.largest.to_string(),
+            ),
+            (
+                "divvy_mig_fragmentation_ratio",
+                "The part of its free memory slices that the largest partition could not have",
+                |room| room.fragmentation().to_string(),
+            ),
+        ];
+        for (name, help, value) in all {
+            head(text, name, "gauge", help);
+            for room in &rooms {
+                line(text, name, &format!("gpu=\"{}\"", room.gpu), &value(room));
+            }
         }
     }
 }
@@ -112,24 +183,57 @@ pub(super) fn line(text: &mut String, name: &str, labels: &str, value: &str) {
     };
 }
 
-// === impl Phase ===
+// === impl Operation ===
 
-impl Phase {
-    const ALL: [Self; 5] = [Self::Read, Self::Wait, Self::Node, Self::Prepare, Self::Unprepare];
+impl Operation {
+    const ALL: [Self; 2] = [Self::Prepare, Self::Unprepare];
 
-    fn place(self) -> usize {
-        Self::ALL.into_iter().position(|phase| phase == self).unwrap_or_default()
+    /// As error counts have it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Unprepare => "unprepare",
+        }
     }
 
-    /// The metric, and the label of this part of it.
-    fn name(self) -> (&'static str, &'static str) {
-        const PREPARE: &str = "divvy_prepare_duration_seconds";
-        match self {
-            Self::Read => (PREPARE, "phase=\"api\""),
-            Self::Wait => (PREPARE, "phase=\"wait\""),
-            Self::Node => (PREPARE, "phase=\"node\""),
-            Self::Prepare => (PREPARE, "phase=\"all\""),
-            Self::Unprepare => ("divvy_unprepare_duration_seconds", "phase=\"all\""),
+    fn label(self) -> String {
+        format!("operation=\"{}\"", self.name())
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    /// None of a GPU that is given whole.
+    fn of(gpu: &Gpu) -> Option<Self> {
+        if !matches!(gpu.mig, Mig::On(_)) {
+            return None;
+        }
+        let partitions = gpu.partitions().iter().map(|one| one.placement);
+        let taken: Vec<Placement> =
+            partitions.chain(gpu.instances.iter().map(|one| one.placement)).collect();
+        let places = gpu.profiles.iter().flat_map(Profile::placements);
+        let end = places.map(|place| place.start.saturating_add(place.size)).max()?;
+        let is_free = |slice: &u8| {
+            !taken
+                .iter()
+                .any(|place| (place.start..place.start.saturating_add(place.size)).contains(slice))
+        };
+        let fits = |profile: &Profile| {
+            let place = profile.placements().find(|at| gpu.in_the_way(profile, *at).is_none());
+            place.map(|place| place.size)
+        };
+        Some(Self {
+            gpu: Device::Gpu(gpu).name().to_string(),
+            free: u8::try_from((0..end).filter(is_free).count()).unwrap_or(u8::MAX),
+            largest: gpu.profiles.iter().filter_map(fits).max().unwrap_or_default(),
+        })
+    }
+
+    fn fragmentation(&self) -> f64 {
+        match self.free {
+            0 => 0.0,
+            free => 1.0 - f64::from(self.largest.min(free)) / f64::from(free),
         }
     }
 }

@@ -14,13 +14,16 @@ mod monitor;
 pub mod proto;
 mod reframe;
 mod registration;
+mod report;
 mod socket;
+mod timed;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
     task::{JoinHandle, spawn_blocking},
+    time::{Instant, timeout_at},
 };
 
 use crate::{admin::tell, api::Api};
@@ -38,6 +41,7 @@ use dra::Dra;
 use gone::Gone;
 use health::Health;
 use registration::Registrar;
+use report::Reports;
 use socket::Socket;
 
 /// A plugin that serves.
@@ -56,11 +60,16 @@ pub struct Plugin {
 /// Where the kubelet is, and who we are to it.
 #[derive(Debug, Clone)]
 pub struct Kubelet {
+    /// The name of its node.
+    pub node: String,
     /// Its directory.
     pub dir: PathBuf,
     /// The UID of the pod that we are in, where we are in one.
     pub pod: Option<String>,
 }
+
+/// How long all of the end may take: a pod is killed 30 s after it was asked to end.
+const END: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
 
 // === impl Plugin ===
 
@@ -83,7 +92,11 @@ impl Plugin {
         let (ending, ended) = watch::channel(false);
         let (devices, seen) = watch::channel(Arc::default());
         let (registered, is_registered) = watch::channel(false);
-        let claims = Claims::new(machine, api, consumers, ended.clone());
+        let metrics: Arc<Metrics> = Arc::default();
+        let (reports, courier) = Reports::new(api.clone(), &kubelet.node, Arc::clone(&metrics));
+        // It ends with the last of those who leave any.
+        tokio::spawn(courier.run());
+        let claims = Claims::new(machine, api, consumers, (reports, metrics), ended.clone());
         let services = Services {
             registrar: Registrar::new(&paths.dra, registered),
             dra: Dra::new(claims.clone()),
@@ -117,8 +130,12 @@ impl Plugin {
     pub async fn look(&mut self) {
         let machine = Arc::clone(&self.claims.0.machine);
         let before = self.devices.borrow().clone();
+        let metrics = Arc::clone(&self.claims.0.metrics);
         let seen = spawn_blocking(move || match machine.gpus().inventory() {
-            Ok(inventory) => Devices::of(&inventory, &machine.entries().unwrap_or_default()),
+            Ok(inventory) => {
+                metrics.saw(&inventory);
+                Devices::of(&inventory, &machine.entries().unwrap_or_default())
+            }
             Err(error) => before.unseen(&divvy_cdi::problem::chain(&error)),
         });
         if let Ok(seen) = seen.await {
@@ -135,14 +152,22 @@ impl Plugin {
         }
     }
 
-    /// Ends: the kubelet is told first, and gets the answers to what it asked before.
+    /// Ends: the kubelet is told first, and gets the answers to what it asked before. What lasts longer
+    /// is said, and left to whoever comes next.
     pub async fn end(self) {
+        let until = Instant::now() + END;
         self.leaving.send_replace(true);
         // Both report nothing.
-        let _left = self.registration.await;
+        let _left = timeout_at(until, self.registration).await;
         self.ending.send_replace(true);
-        let _ended = self.calls.await;
-        self.claims.finish().await;
+        let _ended = timeout_at(until, self.calls).await;
+        for uid in self.claims.finish(until).await {
+            tell(&format!(
+                "claim with UID {uid}: is still being prepared or ended after {} s, and is left to the \
+                 next divvy-node\n",
+                END.as_secs()
+            ));
+        }
     }
 }
 

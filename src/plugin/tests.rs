@@ -2,5 +2,7 @@
 
 mod api;
 mod prepare;
+mod report;
 mod serve;
+mod waits;
 mod world;

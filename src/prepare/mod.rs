@@ -29,7 +29,7 @@ use crate::{
     allocate::{self, AllocateError},
     claim::{Allocation, Claim, Class},
     gpu::{GpuError, Gpus, Inventory},
-    journal::{Claimed, Entry, Journal, JournalError, Stage, VERSION},
+    journal::{Call, Claimed, Entry, Journal, JournalError, Stage, VERSION},
     plan::{self, Plan, PlanError, Step},
 };
 
@@ -56,6 +56,8 @@ pub struct Node<'a> {
     pub cgroups: &'a Path,
     /// The boot it is in.
     pub boot: &'a str,
+    /// What all this is done for.
+    pub call: Call<'a>,
 }
 
 /// A claim that is prepared.
@@ -91,7 +93,7 @@ impl Node<'_> {
             let (claim, kind, name) = (claim.title(), pod.kind.clone(), pod.name.clone());
             return Err(PrepareError::Reserved { claim, kind, name });
         }
-        let work = self.journal.work(self.boot)?;
+        let work = self.journal.work(self.boot, self.call)?;
         let mut claimed = work.claim(&claim.uid)?;
         let asked = claim.digest(classes);
         if let Some(mut entry) = self.known(&mut claimed)? {
@@ -135,7 +137,7 @@ impl Node<'_> {
     /// # Errors
     /// When something is left; the entry stays, so that it can be tried again.
     pub fn unprepare(&self, uid: &str) -> Result<bool, PrepareError> {
-        let work = self.journal.work(self.boot)?;
+        let work = self.journal.work(self.boot, self.call)?;
         let mut claimed = work.claim(uid)?;
         let Some(mut entry) = self.known(&mut claimed)? else { return Ok(false) };
         claimed.lock_gpus(&entry.gpus())?;

@@ -13,7 +13,7 @@ use super::{Node, StepError};
 use crate::{
     emit,
     gpu::{Files, Gpu, GpuError, Inventory},
-    journal::Entry,
+    journal::{Entry, Part},
     plan::{self, Planned, Target},
 };
 
@@ -30,9 +30,11 @@ impl Node<'_> {
         let made = self.spec(entry, seen);
         let (spec, driver) = made.map_err(|e| ("finding the devices' files".to_owned(), e))?;
         let doing = || format!("writing the CDI spec into {}", entry.cdi_dir.display());
-        let (spec, wrote_spec) = write_spec(entry, &spec).map_err(|e| (doing(), e))?;
+        let write = || write_spec(entry, &spec);
+        let (spec, wrote_spec) = self.call.at(Part::Cdi, write).map_err(|e| (doing(), e))?;
         let doing = || format!("writing the record into {}", entry.run_dir.display());
-        let wrote_record = write_record(entry, &spec, &driver).map_err(|e| (doing(), e))?;
+        let write = || write_record(entry, &spec, &driver);
+        let wrote_record = self.call.at(Part::Cdi, write).map_err(|e| (doing(), e))?;
         Ok(wrote_spec || wrote_record)
     }
 

@@ -56,7 +56,7 @@ impl Node<'_> {
     /// When the journal cannot be listed or locked.
     pub fn reconcile(&self) -> Result<Vec<Reconciled>, PrepareError> {
         self.sweep()?;
-        let work = self.journal.work(self.boot)?;
+        let work = self.journal.work(self.boot, self.call)?;
         let (mut found, mut seen) = (Vec::new(), None);
         for listed in self.journal.listing()? {
             let one = match listed {

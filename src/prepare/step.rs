@@ -4,7 +4,7 @@ use super::{Node, StepError, Undone, daemon::resolve};
 use crate::{
     emit,
     gpu::{Gpu, GpuError, Inventory, MadePartition, Mig, Occupant},
-    journal::{Claimed, Entry, Stage},
+    journal::{Claimed, Entry, Part, Stage},
     plan::{Planned, Step, Target},
 };
 use divvy_cdi::spec;
@@ -240,7 +240,7 @@ impl Node<'_> {
     /// and then the entry stays.
     pub(super) fn undo(&self, claimed: &mut Claimed<'_>, entry: &Entry) -> Vec<Undone> {
         // First what containers start by: from here on nobody new gets the devices.
-        let mut left = withdraw(entry);
+        let mut left = self.call.at(Part::Cdi, || withdraw(entry));
         let mut attempt = |doing: String, result: Result<(), StepError>| {
             let claim = entry.title();
             left.extend(result.err().map(|error| Undone { claim, doing, error }));

@@ -23,7 +23,7 @@ use crate::{
         ComputeMode, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
         PciAddress, Placement, sim::Sim,
     },
-    journal::{Journal, Stage},
+    journal::{Call, Journal, Stage},
 };
 
 const NODE: &str =
@@ -188,7 +188,16 @@ impl World {
         let cdi_dir = self.dir.path().join("cdi");
         let (journal, run) = (&self.journal, &self.run);
         let (hook, cgroups) = (Path::new(crate::emit::HOOK), Path::new("/"));
-        act(&Node { gpus, journal, run, cdi_dir: &cdi_dir, hook, cgroups, boot: "boot" })
+        act(&Node {
+            gpus,
+            journal,
+            run,
+            cdi_dir: &cdi_dir,
+            hook,
+            cgroups,
+            boot: "boot",
+            call: Call::default(),
+        })
     }
 
     /// What was made on the GPUs is gone, and so is `/run`. New partitions have new UUIDs.

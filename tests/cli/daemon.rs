@@ -189,11 +189,14 @@ fn with_a_node_name_it_serves_the_kubelet_until_it_ends() {
     });
     let second = Ended::from(world.node(&cluster).output().unwrap());
     second.failed(1, "PLUGIN-SERVED", "another divvy-node");
+    // Whoever connects and says nothing keeps nobody out.
+    let silent: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&http).unwrap()).collect();
     for (path, status) in [("healthz", 200), ("readyz", 503), ("metrics", 200), ("x", 404)] {
         let (line, text) = get(&http, path);
         assert_eq!(line, format!("HTTP/1.1 {status}"), "{path}: {text}");
         assert!(path != "metrics" || text.contains("\ndivvy_prepared_claims 2\n"), "{text}");
     }
+    drop(silent);
     signal(&child, Signal::SIGTERM);
     assert!(child.wait().unwrap().success());
     assert!(!sockets.iter().any(|socket| socket.exists()));

@@ -46,6 +46,7 @@ mod mig;
 mod node;
 mod plain;
 mod pods;
+mod report;
 mod rights;
 mod sharing;
 mod shim;
@@ -157,6 +158,7 @@ fn tests() -> ExitCode {
     let tests = [
         plain::tests(),
         rights::tests(),
+        report::tests(),
         claims::tests(),
         examples::tests(),
         shim::tests(),

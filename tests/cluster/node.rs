@@ -63,6 +63,7 @@ failSwapOn: false
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+staticPodPath: /etc/kubernetes/manifests
 evictionHard: {memory.available: 1Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
 "#;
 

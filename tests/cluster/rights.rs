@@ -21,7 +21,7 @@ pub fn tests() -> Vec<Test> {
 
 impl Node {
     /// What kubectl says as the driver.
-    fn as_driver(&mut self, args: &[&str], stdin: &str) -> Result<(bool, String)> {
+    pub fn as_driver(&mut self, args: &[&str], stdin: &str) -> Result<(bool, String)> {
         let argv = [&["/kube/kubectl", "--kubeconfig", KUBECONFIG], args].concat();
         let output = self.sandbox.finish(&Run::new(&argv).stdin(stdin))?;
         Ok((output.code == 0, output.stdout + &output.stderr))

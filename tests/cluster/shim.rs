@@ -5,9 +5,12 @@ use anyhow::{Result, ensure};
 use crate::Test;
 use crate::claims::GPUS;
 use crate::manifest::{ANY, LOOK, Pod, by_name, by_template, claim, look_and_stay, template};
-use crate::node::Node;
+use crate::node::{NAME, Node};
+use crate::pods::SOON;
 
 const CLASS: &str = "runtimeClassName: divvy";
+/// Where the kubelet looks for static pods, every 20 s.
+const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
 pub fn tests() -> Vec<Test> {
     [
@@ -15,6 +18,7 @@ pub fn tests() -> Vec<Test> {
         ("shim::pods_of_one_claim", pods_of_one_claim),
         ("shim::user_namespace", user_namespace),
         ("shim::beside_native", beside_native),
+        ("shim::static_pod", static_pod),
     ]
     .map(|(name, run)| Test { name, gpus: GPUS, run })
     .to_vec()
@@ -93,4 +97,19 @@ fn beside_native(node: &mut Node) -> Result<()> {
     let pod = Pod { name: "both", claims, init: &[], containers: &containers, more: CLASS };
     node.apply(&[claim("mine", ANY), pod.manifest()].concat())?;
     node.sees_claim("both", "c", "mine").map(|_| ())
+}
+
+/// A pod of a file, which the kubelet lets have no claims: it waits for no record.
+fn static_pod(node: &mut Node) -> Result<()> {
+    let stay = look_and_stay();
+    let containers = [("c", &*stay, &[][..])];
+    let pod = Pod { name: "static", claims: &[], init: &[], containers: &containers, more: CLASS };
+    let file = format!("{MANIFESTS}/static.yaml");
+    node.sandbox.must(&["mkdir", "-p", MANIFESTS])?;
+    node.sandbox.write(&file, pod.manifest().trim_start_matches("---"))?;
+    let name = format!("static-{NAME}");
+    let seen = node.seen(&name, "c");
+    node.sandbox.must(&["rm", &file])?;
+    ensure!(seen?.is_empty(), "a static pod sees a GPU");
+    node.until_gone_within(&name, SOON)
 }

@@ -9,7 +9,7 @@ use std::{
 use divvy::{
     claim::{Claim, Manifests},
     gpu::{Gpus, nvml::Deadlines},
-    journal::Journal,
+    journal::{Call, Journal},
     prepare::{Node, Reconciled},
 };
 use divvy_fake_nvml::Rule;
@@ -257,7 +257,7 @@ fn on_node<T>(fake: &Fake, act: impl FnOnce(Node<'_>) -> T) -> T {
     let (journal, run) = (Journal::new(&root.join("state")), RunDir::new(root.join("run")));
     let (cdi_dir, cgroups) = (&*root.join("cdi"), &*root.join("cgroups"));
     let (gpus, journal, run, hook) = (&fake.nvml, &journal, &run, &*hook);
-    act(Node { gpus, journal, run, cdi_dir, hook, cgroups, boot: "b" })
+    act(Node { gpus, journal, run, cdi_dir, hook, cgroups, boot: "b", call: Call::default() })
 }
 
 const CREATE: &str = "nvmlDeviceCreateGpuInstanceWithPlacement";

@@ -83,7 +83,7 @@ impl Store {
 
     /// Waits until nobody else writes beside the node's file.
     pub(super) fn lock(&self) -> Result<Lock, GpuError> {
-        Ok(Lock::wait(&self.lock)?)
+        Ok(Lock::wait(&self.lock, None)?)
     }
 
     /// Changes the state; on an error it stays as it was.

@@ -24,6 +24,10 @@ struct State {
     next: Vec<Trouble>,
     asked: usize,
     delay: Duration,
+    /// Nobody may do anything.
+    denies: bool,
+    /// What was written, as method, path and body.
+    written: Vec<(String, String, Value)>,
 }
 
 /// What may come of a request.
@@ -33,6 +37,10 @@ pub(super) enum Trouble {
     Fails,
     /// 403, as of a server that has not read its rules yet.
     Forbids,
+    /// 404, as of a proxy that does not find the server.
+    Astray,
+    /// 404, as of a server that does not have the resource.
+    Unknown,
     /// 400, which does not pass.
     Refuses,
     /// The connection is closed.
@@ -94,6 +102,18 @@ impl Double {
         self.0.lock().unwrap().next = next.to_vec();
     }
 
+    /// Has no rule for us, whatever is asked, and says that it is ready.
+    pub(super) fn deny(&self) {
+        self.0.lock().unwrap().denies = true;
+    }
+
+    /// What was written to a path that ends so, in order.
+    pub(super) fn written(&self, to: &str) -> Vec<Value> {
+        let state = self.0.lock().unwrap();
+        let of_path = state.written.iter().filter(|(_, path, _)| path.ends_with(to));
+        of_path.map(|(_, _, body)| body.clone()).collect()
+    }
+
     pub(super) fn delay(&self, delay: Duration) {
         self.0.lock().unwrap().delay = delay;
     }
@@ -101,6 +121,46 @@ impl Double {
     /// How many requests there were.
     pub(super) fn asked(&self) -> usize {
         self.0.lock().unwrap().asked
+    }
+
+    /// Takes in what is written, and answers that.
+    fn write(&self, method: &str, path: &str, body: &Value) -> Vec<u8> {
+        let mut state = self.0.lock().unwrap();
+        state.written.push((method.to_owned(), path.to_owned(), body.clone()));
+        let body = body.to_string();
+        let head = "HTTP/1.1 200 x\r\nContent-Type: application/json\r\nContent-Length: ";
+        format!("{head}{}\r\n\r\n{body}", body.len()).into_bytes()
+    }
+
+    /// What is to be read at a path, and what comes of it.
+    async fn read(&self, path: &str) -> (Option<Trouble>, u16, Value) {
+        let (found, trouble, delay) = {
+            let mut state = self.0.lock().unwrap();
+            state.asked += 1;
+            let mut trouble = (!state.next.is_empty()).then(|| state.next.remove(0));
+            if state.denies {
+                trouble = (path != "/readyz").then_some(Trouble::Forbids);
+            }
+            (state.objects.get(path).cloned(), trouble, state.delay)
+        };
+        tokio::time::sleep(delay).await;
+        let status = |code: u16, reason: &str, details: Value| {
+            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                   "message": "trouble", "reason": reason, "details": details, "code": code})
+        };
+        let of_claim = json!({"name": path.rsplit('/').next(), "group": "resource.k8s.io",
+                              "kind": "resourceclaims"});
+        let (code, body) = match (trouble, found) {
+            (None, _) if path == "/readyz" => (200, json!("ok")),
+            (Some(Trouble::Astray), _) => (404, json!("404 page not found")),
+            (Some(Trouble::Unknown), _) => (404, status(404, "NotFound", json!({}))),
+            (Some(Trouble::Fails), _) => (500, status(500, "Trouble", json!({}))),
+            (Some(Trouble::Forbids), _) => (403, status(403, "Forbidden", of_claim)),
+            (Some(Trouble::Refuses), _) => (400, status(400, "BadRequest", json!({}))),
+            (_, Some(found)) => (200, found),
+            (_, None) => (404, status(404, "NotFound", of_claim)),
+        };
+        (trouble, code, body)
     }
 
     async fn answer(&self, mut stream: TcpStream) {
@@ -112,30 +172,30 @@ impl Double {
                 return;
             }
             request.extend_from_slice(&bytes[..read]);
-            if !request.ends_with(b"\r\n\r\n") {
+            let text = String::from_utf8(request.clone()).unwrap();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let length =
+                head.lines().filter_map(|line| line.split_once(": ")).find_map(|(key, value)| {
+                    key.eq_ignore_ascii_case("content-length")
+                        .then(|| value.parse::<usize>().unwrap())
+                });
+            if body.len() < length.unwrap_or_default() {
                 continue;
             }
-            let text = String::from_utf8(std::mem::take(&mut request)).unwrap();
-            let path = text.split(' ').nth(1).unwrap().to_owned();
-            let (found, trouble, delay) = {
-                let mut state = self.0.lock().unwrap();
-                state.asked += 1;
-                let trouble = (!state.next.is_empty()).then(|| state.next.remove(0));
-                (state.objects.get(&path).cloned(), trouble, state.delay)
-            };
-            tokio::time::sleep(delay).await;
-            let status = |code: u16| {
-                json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
-                "status": "Failure", "message": "trouble", "reason": "Trouble", "code": code})
-            };
-            let (code, body) = match (trouble, found) {
-                (Some(Trouble::Drops), _) => return,
-                (Some(Trouble::Fails), _) => (500, status(500)),
-                (Some(Trouble::Forbids), _) => (403, status(403)),
-                (Some(Trouble::Refuses), _) => (400, status(400)),
-                (_, Some(found)) => (200, found),
-                (_, None) => (404, status(404)),
-            };
+            request.clear();
+            let mut words = text.split(' ').map(str::to_owned);
+            let (method, path) = (words.next().unwrap(), words.next().unwrap());
+            if method != "GET" {
+                let body: Value = serde_json::from_str(body).unwrap();
+                if stream.write_all(&self.write(&method, &path, &body)).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            let (trouble, code, body) = self.read(&path).await;
+            if matches!(trouble, Some(Trouble::Drops)) {
+                return;
+            }
             let body = body.to_string();
             let cut = matches!(trouble, Some(Trouble::Cuts));
             let sent = if cut { &body[..body.len() / 2] } else { &body };

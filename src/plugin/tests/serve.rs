@@ -146,7 +146,7 @@ async fn the_end_waits_for_nothing_that_may_last() {
 async fn two_pods_serve_side_by_side_and_two_of_a_name_do_not() {
     let mut world = World::new().await;
     let api = crate::api::Api::new(Some(&world.path("kubeconfig"))).await.unwrap();
-    let kubelet = Kubelet { dir: world.path("kubelet"), pod: None };
+    let kubelet = Kubelet { node: "worker-1".to_owned(), dir: world.path("kubelet"), pod: None };
     let machine = std::sync::Arc::new(world.machine());
     let second = Plugin::start(kubelet, machine, api, std::sync::Arc::new(Nobody)).await;
     assert_eq!(second.unwrap_err().code(), "PLUGIN-SERVED");
@@ -176,11 +176,14 @@ async fn metrics_say_what_was_done_and_what_failed() {
     world.unprepare("b", "uid-b").await.unwrap();
     let text = world.plugin.as_ref().unwrap().monitor().metrics().await;
     for line in [
-        "# TYPE divvy_prepare_duration_seconds histogram",
-        "divvy_prepare_duration_seconds_bucket{phase=\"node\",le=\"+Inf\"} 1",
-        "divvy_prepare_duration_seconds_count{phase=\"api\"} 2",
-        "divvy_prepare_duration_seconds_count{phase=\"all\"} 2",
-        "divvy_unprepare_duration_seconds_count{phase=\"all\"} 1",
+        "# TYPE divvy_claim_duration_seconds histogram",
+        "divvy_claim_duration_seconds_bucket{operation=\"prepare\",le=\"+Inf\"} 2",
+        "divvy_claim_duration_seconds_count{operation=\"unprepare\"} 1",
+        "divvy_claim_phase_duration_seconds_count{operation=\"prepare\",phase=\"api\"} 2",
+        "divvy_orphaned_claims 0",
+        "divvy_mig_free_slices{gpu=\"gpu-0000-43-00\"} 8",
+        "divvy_mig_largest_free_slices{gpu=\"gpu-0000-43-00\"} 8",
+        "divvy_mig_fragmentation_ratio{gpu=\"gpu-0000-43-00\"} 0",
         "divvy_errors_total{operation=\"prepare\",code=\"CLAIM-GONE\"} 1",
         "divvy_prepared_claims 1",
         "divvy_devices{health=\"unhealthy\"} 0",
@@ -188,7 +191,30 @@ async fn metrics_say_what_was_done_and_what_failed() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
-    assert_eq!(text.matches("# TYPE divvy_prepare_duration_seconds ").count(), 1);
+    assert_eq!(text.matches("# TYPE divvy_claim_phase_duration_seconds ").count(), 1);
+    // The phases of a call are parts of it: none is counted twice.
+    let sum = |of: &str| -> f64 {
+        let values = text.lines().filter_map(|line| line.strip_prefix(of)?.split(' ').nth(1));
+        values.map(|value| value.parse::<f64>().unwrap()).sum()
+    };
+    let parts = sum("divvy_claim_phase_duration_seconds_sum{operation=\"prepare\"");
+    let all = sum("divvy_claim_duration_seconds_sum{operation=\"prepare\"");
+    assert!(0.0 < parts && parts <= all, "{parts} of {all}\n{text}");
+    for phase in ["api", "journal", "nvml", "cdi"] {
+        let labels = format!("{{operation=\"prepare\",phase=\"{phase}\"");
+        assert!(sum(&format!("divvy_claim_phase_duration_seconds_sum{labels}")) > 0.0, "{phase}");
+    }
+    // A partition in the middle leaves room for small ones alone.
+    world.api.claim("part", "uid-part", &["gpu-0000-43-00-1g10gb-3"]);
+    world.prepare("part", "uid-part").await.unwrap();
+    world.plugin.as_mut().unwrap().look().await;
+    let text = world.plugin.as_ref().unwrap().monitor().metrics().await;
+    for line in [
+        "divvy_mig_free_slices{gpu=\"gpu-0000-43-00\"} 7",
+        "divvy_mig_largest_free_slices{gpu=\"gpu-0000-43-00\"} 4",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
 }
 
 #[test]

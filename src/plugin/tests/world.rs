@@ -111,7 +111,11 @@ impl World {
     /// Starts the plugin, as another one in this pod.
     pub(super) async fn start(&mut self, pod: Option<&str>) {
         let api = Api::new(Some(&self.path("kubeconfig"))).await.unwrap();
-        let kubelet = Kubelet { dir: self.path("kubelet"), pod: pod.map(str::to_owned) };
+        let kubelet = Kubelet {
+            node: "worker-1".to_owned(),
+            dir: self.path("kubelet"),
+            pod: pod.map(str::to_owned),
+        };
         let told: Arc<Told> = Arc::clone(&self.told);
         let plugin = Plugin::start(kubelet, Arc::new(self.machine()), api, told).await.unwrap();
         self.plugin = Some(plugin);

@@ -210,7 +210,7 @@ impl World {
     }
 
     fn update(&mut self, name: &str, request: &Request) -> (u16, Value) {
-        let Some(there) = self.objects.get(name) else { return (404, failure(404)) };
+        let Some(there) = self.objects.get(name) else { return (404, absent(name)) };
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
         if version(there) != version(&request.body) {
             return (409, failure(409));
@@ -220,7 +220,7 @@ impl World {
     }
 
     fn delete(&mut self, name: &str, request: &Request) -> (u16, Value) {
-        let Some(there) = self.objects.get(name) else { return (404, failure(404)) };
+        let Some(there) = self.objects.get(name) else { return (404, absent(name)) };
         let metadata = &there["metadata"];
         let wanted = &request.body["preconditions"];
         if wanted["uid"] != metadata["uid"]
@@ -314,9 +314,18 @@ impl Request {
     }
 }
 
+/// As a real one says that it has no such slice.
+fn absent(name: &str) -> Value {
+    let mut status = failure(404);
+    status["details"] =
+        json!({ "name": name, "group": "resource.k8s.io", "kind": "resourceslices" });
+    status
+}
+
 fn failure(code: u16) -> Value {
     let reason = match code {
         403 => "Forbidden",
+        404 => "NotFound",
         409 => "Conflict",
         410 => "Expired",
         _ => "InternalError",

@@ -1,0 +1,65 @@
+use std::future::pending;
+
+use super::*;
+
+#[test]
+fn it_is_ready_only_while_everything_is_as_it_should_be() {
+    let state = |generation, trouble: Option<&str>| publish::State {
+        generation,
+        trouble: trouble.map(str::to_owned),
+    };
+    assert_eq!(lacks(true, &state(Some(3), None)), None);
+    for (registered, state, says) in [
+        (false, state(Some(3), None), "registered"),
+        (true, state(None, None), "was not told of them yet"),
+        (true, state(None, Some("no node")), "are not published: no node"),
+        // They were, and are refused since.
+        (true, state(Some(3), Some("status 403")), "not as they are now: status 403"),
+    ] {
+        let lacks = lacks(registered, &state).expect("it is not ready");
+        assert!(lacks.contains(says), "{lacks}");
+    }
+}
+
+#[test]
+fn a_place_is_a_port_or_an_address_with_one() {
+    assert_eq!("9400".parse(), Ok(Place::Everywhere(9400)));
+    assert_eq!("[::1]:80".parse(), Ok(Place::At((Ipv6Addr::LOCALHOST, 80).into())));
+    for wrong in ["", ":80", "::1", "70000", "localhost:80", "10.0.0.1"] {
+        assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_keeps_others_out() {
+    let mut visitors = Visitors::default();
+    let mut come = |host: u8| {
+        let from = IpAddr::from([10, 0, 0, host]);
+        visitors.make_room(from);
+        let visit = tokio::spawn(pending::<()>());
+        visitors.0.push_back((from, visit.abort_handle()));
+        visit
+    };
+    // One that is slow has its places, and loses the oldest of them for another.
+    let slow: Vec<_> = (0..=MAX_OF_ONE).map(|_| come(1)).collect();
+    let others: Vec<_> = (2..=58).map(&mut come).collect();
+    let mut ended = Vec::new();
+    for (index, visit) in slow.into_iter().chain(others).enumerate() {
+        tokio::task::yield_now().await;
+        if visit.is_finished() {
+            ended.push(index);
+        }
+    }
+    assert_eq!(ended, [0, 1], "64 places: the slow one's first for its own, its next for the last");
+}
+
+#[tokio::test]
+async fn every_address_of_either_family_is_one() {
+    let listener = Place::Everywhere(0).listen().await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+    // Where the host has IPv6.
+    if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
+    }
+}
