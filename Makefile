@@ -33,6 +33,7 @@ bench: build
 	./bench/build.sh
 	cargo run --quiet --locked -p divvy-bench -- run
 	cargo run --quiet --locked --release -p divvy-bench -- node
+	cargo test --quiet --locked --release --test cluster -- bench
 
 test-counts bless-counts: hook
 	./scripts/need.sh valgrind strace

@@ -6,7 +6,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 source=$here/tests/cluster/kube
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/divvy/cluster-$(cat "$0" "$source"/{main.go,go.mod,go.sum} | sha256sum | cut -c1-12)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/divvy/cluster-$(cat "$0" "$source"/{main.go,noop.go,go.mod,go.sum} | sha256sum | cut -c1-12)
 
 mkdir -p "$(dirname "$cache")"
 exec 9>"$cache.lock"
@@ -17,7 +17,7 @@ if ! [ -e "$cache/ready" ]; then
   mkdir -p "$cache"
   (cd "$source" && CGO_ENABLED=0 "$here/scripts/go.sh" build -trimpath \
     -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$cache/kube" .)
-  for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl etcd kube-key; do ln -sf kube "$cache/$name"; done
+  for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl etcd kube-key noop-driver; do ln -sf kube "$cache/$name"; done
   echo "$version" >"$cache/version"
 fi
 touch "$cache/ready"

@@ -197,8 +197,9 @@ impl Bench {
         Node { gpus: nvml, journal, run, cdi_dir, hook, cgroups, boot, call: Call::default() }
     }
 
+    /// As for the kubelet.
     fn prepare(&self, claim: &Claim) -> Result<()> {
-        self.node().prepare(claim, &[], Origin::Local)?;
+        self.node().prepare(claim, &[], Origin::Api)?;
         Ok(())
     }
 

@@ -46,14 +46,27 @@ impl Api {
         Ok(body)
     }
 
-    /// A request in HTTP 1.0, whose answer ends with the connection.
+    /// Makes an object, or changes one, and gives it as it is then.
+    pub fn send(&self, method: &str, path: &str, object: &Value) -> Result<Value> {
+        let (status, body) = self.call_with(method, path, &object.to_string())?;
+        ensure!((200..300).contains(&status), "{method} {path}: {status} {body}");
+        serde_json::from_str(&body).with_context(|| format!("{method} {path}"))
+    }
+
     pub fn call(&self, method: &str, path: &str) -> Result<(u16, String)> {
+        self.call_with(method, path, "")
+    }
+
+    /// A request in HTTP 1.0, whose answer ends with the connection.
+    fn call_with(&self, method: &str, path: &str, sent: &str) -> Result<(u16, String)> {
         let mut stream = UnixStream::connect(&self.socket)
             .with_context(|| format!("connect to {}", self.socket.display()))?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         write!(
             stream,
-            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\r\n"
+            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{sent}",
+            sent.len()
         )?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).with_context(|| format!("{method} {path}"))?;

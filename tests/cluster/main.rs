@@ -5,7 +5,8 @@
 //!
 //! To try something by hand, `make hook`, then `cargo test --test cluster -- shell`: a shell on such a node, with kubectl,
 //! the programs of this build below /programs, and all logs below /var/log/node; the node ends with the shell. It reads
-//! its commands from a pipe as well: `cargo test --test cluster -- shell <try.sh`.
+//! its commands from a pipe as well: `cargo test --test cluster -- shell <try.sh`. `-- bench` measures instead
+//! (`make bench`, which builds for it as releases are built).
 #![allow(
     clippy::print_stderr,
     clippy::print_stdout,
@@ -37,6 +38,7 @@ mod hook;
 mod sandbox;
 
 mod api;
+mod bench;
 mod claims;
 mod clean;
 mod driver;
@@ -126,7 +128,8 @@ fn main() -> ExitCode {
     let done = match words.get(1..) {
         Some([face, plan]) if face == "--sandbox" => sandbox::inside::first_process(plan),
         Some([face, plan]) if face == "--sandbox-agent" => sandbox::inside::agent(plan),
-        Some([face]) if face == "shell" => shell(),
+        Some([face]) if face == "shell" => with_node(Node::shell),
+        Some([face]) if face == "bench" => with_node(bench::run),
         _ => return tests(),
     };
     if let Err(error) = done {
@@ -136,13 +139,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A node for a person.
-fn shell() -> Result<()> {
+/// A node for a person, or a measurement.
+fn with_node(act: fn(&mut Node) -> Result<()>) -> Result<()> {
     let fixture = prepare().map_err(|missing| match missing {
         Missing::Here(reason) => anyhow::anyhow!(reason),
         Missing::Broken(error) => error,
     })?;
-    Node::start(&fixture)?.shell()
+    act(&mut Node::start(&fixture)?)
 }
 
 fn tests() -> ExitCode {

@@ -37,7 +37,7 @@ pub fn tests() -> Vec<Test> {
 
 impl Node {
     /// Names, versions and generations of the driver's slices.
-    fn slices(&self) -> Result<Vec<(String, String, i64)>> {
+    pub fn slices(&self) -> Result<Vec<(String, String, i64)>> {
         let mut slices = self.api.list("/apis/resource.k8s.io/v1/resourceslices")?;
         slices.retain(|slice| slice["spec"]["driver"] == DRIVER);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -40,6 +40,9 @@ func main() {
 	case "kube-key":
 		key()
 		return
+	case "noop-driver":
+		fmt.Fprintln(os.Stderr, serveNoop())
+		os.Exit(1)
 	}
 	program, known := programs[name]
 	if !known {
