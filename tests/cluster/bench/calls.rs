@@ -68,9 +68,9 @@ fn with_claims(node: &mut Node, report: &mut Report) -> Result<()> {
 
 /// One claim after the other.
 fn one(node: &mut Node, kubelet: &Kubelet, claim: &Claim, report: &mut Report) -> Result<()> {
-    let api = r#"{phase="api"}"#;
+    let api = r#"{operation="prepare",phase="api"}"#;
     let reads = |node: &mut Node| -> Result<(f64, f64)> {
-        let of = |part: &str| format!("divvy_prepare_duration_seconds_{part}{api}");
+        let of = |part: &str| format!("divvy_claim_phase_duration_seconds_{part}{api}");
         Ok((node.metric(&of("sum"))?, node.metric(&of("count"))?))
     };
     let empty = median_of(|| timed(|| kubelet.prepare(&[])))?;
