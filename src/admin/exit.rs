@@ -216,7 +216,7 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 /// A text from anywhere, without what a terminal would take for commands, and not without end.
-pub(super) struct Plain<'a>(pub(super) &'a str);
+pub(crate) struct Plain<'a>(pub(crate) &'a str);
 
 /// More than a path and a message need.
 const MAX_LINE: usize = 4000;

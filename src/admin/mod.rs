@@ -219,8 +219,16 @@ fn stdin(max: usize) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// Writes messages to stderr, where nobody may listen.
+/// Writes messages to stderr, where nobody may listen; the daemon's go into its log.
 pub(crate) fn tell(text: &str) {
+    if tracing::dispatcher::has_been_set() {
+        let text = text.trim_end();
+        match text.starts_with("error[") {
+            true => tracing::error!("{text}"),
+            false => tracing::info!("{text}"),
+        }
+        return;
+    }
     let _nobody_listens = io::stderr().lock().write_all(Plain(text).to_string().as_bytes());
 }
 

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod http;
+mod log;
 
 use std::{collections::BTreeSet, ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
@@ -45,6 +46,9 @@ struct Cli {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
+    /// The form of its lines
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = log::Form::Text)]
+    log: log::Form,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -73,6 +77,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
     };
+    log::start(cli.log);
     match serve(cli, user) {
         Ok(exit) => exit.into(),
         Err(failure) => {

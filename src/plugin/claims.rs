@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, task::JoinError, time::Instant};
+use tokio::{sync::watch, time::Instant};
+use tracing::Instrument;
 
 use super::{Machine, Metrics, PluginError, attempt::Attempt, metrics::Operation, report::Reports};
 use crate::{
@@ -146,8 +147,10 @@ impl Claims {
         *running = Some(Running { cancelled, outcome: outcome.clone() });
         drop(running);
         let (shared, claim) = (Arc::clone(&self.0), claim.clone());
+        let Reference { namespace, name, uid } = &claim;
+        let span = tracing::info_span!("prepare", namespace, claim = name, uid);
         // Its own task: it is finished whether or not the kubelet still waits.
-        tokio::spawn(async move {
+        let work = async move {
             let (begun, title) = (Instant::now(), claim.title());
             let (metrics, until) = (Arc::clone(&shared.metrics), begun + PATIENCE);
             let spent: Arc<Spent> = Arc::default();
@@ -161,11 +164,19 @@ impl Claims {
                 text: None,
                 spent: Arc::clone(&spent),
             };
-            let outcome = tokio::spawn(attempt.run()).await;
+            let outcome = tokio::spawn(attempt.run().in_current_span()).await;
             let outcome = outcome.unwrap_or_else(|panic| Err(PluginError::panicked(title, panic)));
-            metrics.took(Operation::Prepare, begun.elapsed(), &spent);
-            if let Err(error) = &outcome {
-                metrics.failed(Operation::Prepare.name(), error.code());
+            let took = begun.elapsed();
+            metrics.took(Operation::Prepare, took, &spent);
+            match &outcome {
+                Ok(given) => {
+                    tracing::info!(devices = given.len(), seconds = took.as_secs_f64(), "prepared");
+                }
+                Err(error) => {
+                    metrics.failed(Operation::Prepare.name(), error.code());
+                    let seconds = took.as_secs_f64();
+                    tracing::error!(code = error.code(), seconds, "not prepared: {}", error.line());
+                }
             }
             let outcome = outcome.map_err(Arc::new);
             let mut running = lock(&hand.running);
@@ -174,7 +185,8 @@ impl Claims {
                 *running = None;
             }
             done.send_replace(Some(outcome));
-        });
+        };
+        tokio::spawn(work.instrument(span));
         outcome
     }
 
@@ -208,8 +220,9 @@ impl Claims {
         let (done, ended) = watch::channel(None);
         *ending = Some(ended.clone());
         drop(ending);
+        let span = tracing::info_span!("unprepare", uid);
         let (shared, uid) = (Arc::clone(&self.0), uid.to_owned());
-        tokio::spawn(async move {
+        let work = async move {
             let (begun, metrics) = (Instant::now(), Arc::clone(&shared.metrics));
             let (until, spent) = (begun + PATIENCE, Arc::<Spent>::default());
             let turn = tokio::time::timeout_at(until, hand.turn.lock()).await;
@@ -218,20 +231,27 @@ impl Claims {
                 Ok(_) => {
                     let (of, spent) = (uid.clone(), Arc::clone(&spent));
                     let end = async move { shared.end(&of, until, &spent).await };
-                    let ended = tokio::spawn(end).await;
+                    let ended = tokio::spawn(end.in_current_span()).await;
                     ended.unwrap_or_else(|panic| Err(PluginError::panicked(uid.clone(), panic)))
                 }
                 Err(_) => Err(PluginError::InHand { claim: uid.clone(), doing: "prepared" }),
             };
-            metrics.took(Operation::Unprepare, begun.elapsed(), &spent);
-            if let Err(error) = &ended {
-                metrics.failed(Operation::Unprepare.name(), error.code());
+            let took = begun.elapsed();
+            metrics.took(Operation::Unprepare, took, &spent);
+            let seconds = took.as_secs_f64();
+            match &ended {
+                Ok(()) => tracing::info!(seconds, "unprepared"),
+                Err(error) => {
+                    metrics.failed(Operation::Unprepare.name(), error.code());
+                    tracing::error!(code = error.code(), seconds, "not ended: {}", error.line());
+                }
             }
             // Whoever comes from here on begins anew; until the turn is over, nobody prepares it.
             lock(&hand.ending).take();
             drop(turn);
             done.send_replace(Some(ended.map_err(Arc::new)));
-        });
+        };
+        tokio::spawn(work.instrument(span));
         ended
     }
 
@@ -369,24 +389,6 @@ impl Given {
 impl Consumers for Nobody {
     fn prepared(&self, _: &Claim, _: &Entry) {}
     fn unprepared(&self, _: &str) {}
-}
-
-// === impl PluginError ===
-
-impl PluginError {
-    /// What a task that ended by itself says.
-    pub(super) fn panicked(claim: String, error: JoinError) -> Self {
-        let panic = match error.try_into_panic() {
-            Ok(panic) => match panic.downcast::<String>() {
-                Ok(text) => *text,
-                Err(panic) => {
-                    panic.downcast_ref::<&str>().copied().unwrap_or("it panicked").to_owned()
-                }
-            },
-            Err(_) => "its task was ended".to_owned(),
-        };
-        Self::Panicked { claim, panic }
-    }
 }
 
 /// A lock that no panic spoils: what it guards is whole at every moment.

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf};
 
 use divvy_cdi::file::FileError;
+use tokio::task::JoinError;
 
 use crate::{api::ApiError, claim::ClaimError, prepare::PrepareError};
 
@@ -140,6 +141,20 @@ impl PluginError {
             Self::Prepare(error) => error.code(),
             Self::Panicked { .. } => "FAILED",
         }
+    }
+
+    /// What a task that ended by itself says.
+    pub(super) fn panicked(claim: String, error: JoinError) -> Self {
+        let panic = match error.try_into_panic() {
+            Ok(panic) => match panic.downcast::<String>() {
+                Ok(text) => *text,
+                Err(panic) => {
+                    panic.downcast_ref::<&str>().copied().unwrap_or("it panicked").to_owned()
+                }
+            },
+            Err(_) => "its task was ended".to_owned(),
+        };
+        Self::Panicked { claim, panic }
     }
 
     /// For the kubelet, which shows it in an event of the pod: one line.

@@ -164,7 +164,7 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
         "--beside-other-driver",
         "--http",
     ];
-    let options = [&["--once", "--interval"][..], &cluster, &PLACES].concat();
+    let options = [&["--once", "--interval", "--log"][..], &cluster, &PLACES].concat();
     assert_eq!(listed(daemon.ok()), options);
 }
 
