@@ -91,20 +91,27 @@ fn of_no_other(node: &mut Node) -> Result<()> {
     let stay = look_and_stay();
     node.apply(&[claim("mine", ANY), pod("mine", by_name("mine"), &stay)].concat())?;
     node.until_ready("mine", "True")?;
-    for (patch, why) in [
-        (r#"{"status": {"allocation": null, "reservedFor": null}}"#, "resourceclaims/binding"),
-        (
-            r#"{"status": {"devices": [{"driver": "x.example.com", "pool": "p", "device": "d"}]}}"#,
-            "resourceclaims/driver",
-        ),
+    let apply = ["apply", "--server-side", "--subresource=status", "--force-conflicts", "-f", "-"];
+    for (status, why) in [
+        ("reservedFor: [{resource: pods, name: other, uid: of-another}]", "resourceclaims/binding"),
+        ("devices: [{driver: x.example.com, pool: p, device: d}]", "resourceclaims/driver"),
     ] {
-        let args =
-            ["patch", "resourceclaim", "mine", "--subresource=status", "--type=merge", "-p", patch];
-        let (done, said) = node.as_driver(&args, "")?;
-        ensure!(!done && said.contains(why), "{patch}: {said}");
+        let claim = format!(
+            "{{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, \
+             metadata: {{name: mine, namespace: default}}, status: {{{status}}}}}"
+        );
+        let (done, said) = node.as_driver(&apply, &claim)?;
+        ensure!(!done && said.contains(why), "{status}: {said}");
     }
-    let (done, said) =
-        node.as_driver(&["patch", "resourceclaim", "mine", "--type=merge", "-p", "{}"], "")?;
+    let patch = [
+        "patch",
+        "resourceclaim",
+        "mine",
+        "--type=merge",
+        "-p",
+        r#"{"metadata": {"labels": {"a": "b"}}}"#,
+    ];
+    let (done, said) = node.as_driver(&patch, "")?;
     ensure!(!done && said.contains("forbidden"), "{said}");
     node.delete_pods(&["mine"])
 }
