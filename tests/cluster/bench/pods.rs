@@ -83,7 +83,7 @@ fn start(node: &mut Node, claim: Option<&str>, round: usize) -> Result<f64> {
     let path = format!("{PODS}/{name}");
     let time = loop {
         let phase = node.api.get(&path)?["status"]["phase"].take();
-        if phase == Value::from("Running") {
+        if phase == "Running" {
             break milliseconds(begun.elapsed());
         }
         anyhow::ensure!(begun.elapsed() < SOON, "{}", node.story(&name));
