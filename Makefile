@@ -1,5 +1,5 @@
 # What each target does is in README.md.
-.PHONY: build hook demo check bench test test-unit test-engines test-cluster test-counts bless-counts order deny fuzz proto vectors
+.PHONY: build hook demo check bench test test-unit test-engines test-cluster test-counts bless-counts order deny fuzz proto chart vectors
 
 build: hook
 	cargo build --locked --release --bins
@@ -18,7 +18,9 @@ check:
 	cargo clippy --quiet --locked --test engines --test cluster -- -D warnings
 	cargo test --quiet --locked --workspace --lib
 
-test: test-unit test-engines
+# The last two wait more than they work.
+test: test-unit
+	@$(MAKE) --no-print-directory -j2 test-engines test-cluster
 
 test-unit: hook test-counts
 	cargo test --locked --workspace
@@ -56,6 +58,11 @@ deny:
 # The code of the kubelet's protocols, from src/plugin/proto.
 proto:
 	cargo test --quiet --locked --test repo -- --ignored write_proto
+
+# The chart as plain manifests.
+chart:
+	./scripts/chart.sh >deploy/divvy.yaml.new
+	mv deploy/divvy.yaml.new deploy/divvy.yaml
 
 # The answers of the Go library in cdi/tests/vectors, written anew.
 vectors:

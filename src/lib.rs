@@ -30,3 +30,4 @@ pub mod prepare;
 pub mod program;
 pub mod publish;
 pub mod quantity;
+pub mod webhook;

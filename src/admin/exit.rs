@@ -103,6 +103,11 @@ const TABLE: &[(&str, Exit, &str)] = &[
     ("DEVICE-GONE", Exit::Failed, ""),
     ("LOCK-HELD", Exit::Failed, "end that process if it hangs: the kernel frees its lock"),
     ("API-CONFIG", Exit::Usage, ""),
+    (
+        "CERTIFICATE-INVALID",
+        Exit::Invalid,
+        "a certificate chain and its key, both in PEM, are wanted",
+    ),
     ("API-SERVER", Exit::Failed, ""),
     (
         "API-FORBIDDEN",

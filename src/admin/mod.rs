@@ -13,6 +13,7 @@ mod places;
 mod prepare;
 mod table;
 mod unprepare;
+mod webhook;
 
 use std::{
     ffi::OsString,
@@ -61,6 +62,7 @@ enum Command {
     Generate(generate::Generate),
     Install(install::Install),
     Lint(lint::Lint),
+    Webhook(webhook::Webhook),
 }
 
 /// The options of all commands, which each takes, so that a line can begin with them whatever the
@@ -80,7 +82,7 @@ const OF_ALL: [&str; 11] = [
 ];
 
 /// Those that a command has use for and lists, where not all.
-const USED: [(&str, &[&str]); 8] = [
+const USED: [(&str, &[&str]); 9] = [
     (
         "allocate",
         &["output", "gpus", "driver_root", "dev_root", "switch_mig", "shares", "state_dir"],
@@ -92,6 +94,7 @@ const USED: [(&str, &[&str]); 8] = [
     ("generate", &["output", "gpus", "driver_root", "dev_root", "hook"]),
     ("install", &["output"]),
     ("lint", &["output"]),
+    ("webhook", &[]),
 ];
 
 /// How an answer is printed.
@@ -130,6 +133,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         Command::Install(command) => command.run(),
         Command::Lint(command) => command.run(),
         Command::Migrate(command) => command.run(),
+        Command::Webhook(command) => {
+            return command.serve().map_or_else(|failure| fail(&failure), |()| Exit::Ok).into();
+        }
     };
     match answer {
         Ok(answer) => {

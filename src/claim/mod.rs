@@ -6,6 +6,7 @@ mod config;
 mod field;
 mod manifest;
 mod name;
+mod review;
 mod schema;
 pub(crate) mod served;
 mod share;
@@ -23,6 +24,7 @@ pub use config::{Configured, DeviceKey, Kind, MpsSettings, Sharing};
 pub(crate) use manifest::objects;
 pub use manifest::{Class, MAX_BYTES, Manifests};
 pub(crate) use name::{is_uid, wrong_with};
+pub use review::review;
 pub use share::Share;
 
 use crate::{publish::Effect, quantity::Quantity};

@@ -68,8 +68,8 @@ pub struct Kubelet {
     pub pod: Option<String>,
 }
 
-/// How long all of the end may take: a pod is killed 30 s after it was asked to end.
-const END: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
+/// How long all of the end may take: what the kubelet waits for what it asked, and less than the chart lets the pod live on.
+const END: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 45 });
 
 // === impl Plugin ===
 
@@ -152,10 +152,11 @@ impl Plugin {
         }
     }
 
-    /// Ends: the kubelet is told first, and gets the answers to what it asked before. What lasts longer
-    /// is said, and left to whoever comes next.
+    /// Ends, after what is under way: the kubelet breaks off the calls of an instance whose registration is gone, and
+    /// asks the next one from the moment that it has it. What lasts longer is said, and left to whoever comes next.
     pub async fn end(self) {
         let until = Instant::now() + END;
+        let _late = self.claims.finish(until).await;
         self.leaving.send_replace(true);
         // Both report nothing.
         let _left = timeout_at(until, self.registration).await;

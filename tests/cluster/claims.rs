@@ -10,30 +10,31 @@ use crate::manifest::{
 };
 use crate::node::Node;
 use crate::pods::SOON;
-use crate::{Gpus, Test};
+use crate::{Gpus, Test, group};
 
 /// Two of one kind, one in MIG mode, one old one.
 pub const GPUS: Gpus =
     &[("H100-80GB", false), ("H100-80GB", false), ("A100-40GB", true), ("T4-16GB", false)];
 
 pub fn tests() -> Vec<Test> {
-    [
-        ("claims::one_pod", one_pod as fn(&mut Node) -> Result<()>),
-        ("claims::two_pods", two_pods),
-        ("claims::shared_by_pods", shared_by_pods),
-        ("claims::shared_by_containers", shared_by_containers),
-        ("claims::template_for_each_pod", template_for_each_pod),
-        ("claims::selectors", selectors),
-        ("claims::no_such_device", no_such_device),
-        ("claims::match_attribute", match_attribute),
-        ("claims::first_available", first_available),
-        ("claims::requests_apart", requests_apart),
-        ("claims::admin_access", admin_access),
-        ("claims::extended_resource", extended_resource),
-        ("claims::user_namespace", user_namespace),
-    ]
-    .map(|(name, run)| Test { name, gpus: GPUS, run })
-    .to_vec()
+    group(
+        GPUS,
+        [
+            ("claims::one_pod", one_pod),
+            ("claims::two_pods", two_pods),
+            ("claims::shared_by_pods", shared_by_pods),
+            ("claims::shared_by_containers", shared_by_containers),
+            ("claims::template_for_each_pod", template_for_each_pod),
+            ("claims::selectors", selectors),
+            ("claims::no_such_device", no_such_device),
+            ("claims::match_attribute", match_attribute),
+            ("claims::first_available", first_available),
+            ("claims::requests_apart", requests_apart),
+            ("claims::admin_access", admin_access),
+            ("claims::extended_resource", extended_resource),
+            ("claims::user_namespace", user_namespace),
+        ],
+    )
 }
 
 // === impl Node ===

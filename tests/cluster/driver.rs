@@ -1,13 +1,11 @@
 //! divvy-node, as the DRA driver of the node, with the GPUs of a fake host.
 
-use std::path::Path;
-
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use divvy_fake_nvml::FakeHost;
 use serde_json::Value;
 
 use crate::Gpus;
-use crate::node::{NAME, Node, kubeconfig};
+use crate::node::{ADMIN, NAME, Node, kubeconfig};
 use crate::pods::SOON;
 
 /// Where the host with the GPUs is: on a file system whose files can be mounted into user namespaces.
@@ -17,9 +15,18 @@ pub const KUBECONFIG: &str = "/var/lib/kube/divvy-node.conf";
 pub const DRIVER: &str = "gpu.divvy.dev";
 pub const PROGRAM: &str = "divvy-node";
 
-/// The chart's templates that say what the driver may do, and the classes of its devices.
-const TEMPLATES: [&str; 3] = ["rbac", "policy", "classes"];
 const NAMESPACE: &str = "divvy";
+/// The chart's release, with old pods' name for a GPU.
+const RELEASE: [&str; 8] = [
+    "upgrade",
+    "--install",
+    "divvy",
+    "/deploy/chart",
+    "--namespace=divvy",
+    "--create-namespace",
+    "--set=deviceClasses.extendedResourceName=nvidia.com/gpu",
+    "--reset-values",
+];
 
 // === impl Node ===
 
@@ -36,7 +43,8 @@ impl Node {
         if gpus.is_empty() {
             return Ok(());
         }
-        self.install_chart()?;
+        self.install_chart(&[])?;
+        self.token()?;
         self.sandbox.must(&["rm", "-rf", HOST])?;
         FakeHost::make(&self.sandbox.path(HOST), gpus)?.install_mps()?;
         // In a user namespace runc takes a node from the path that the container has it at, whatever CDI says.
@@ -46,14 +54,18 @@ impl Node {
         Ok(())
     }
 
-    /// What the chart makes but for its pods, and a token as one of them has.
-    fn install_chart(&mut self) -> Result<()> {
-        let namespace =
-            format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}");
-        self.apply(&namespace)?;
-        for template in TEMPLATES {
-            self.apply(&rendered(template)?)?;
-        }
+    /// Installs the chart, or changes what is installed of it. No pod of its own runs before the node has its label.
+    pub fn install_chart(&mut self, more: &[&str]) -> Result<()> {
+        self.helm(&[&RELEASE[..], more].concat()).map(|_| ())
+    }
+
+    /// The real helm, as the cluster's administrator.
+    pub fn helm(&mut self, args: &[&str]) -> Result<String> {
+        self.sandbox.must(&[&["/kube/helm", "--kubeconfig", ADMIN], args].concat())
+    }
+
+    /// A token as a pod of the chart has it.
+    fn token(&mut self) -> Result<()> {
         let bound = ["--bound-object-kind=Node", &format!("--bound-object-name={NAME}")];
         let create = ["create", "token", "divvy-node", "--namespace", NAMESPACE];
         let token = self.kubectl(&[&create[..], &bound[..]].concat(), "")?;
@@ -88,20 +100,9 @@ impl Node {
 
     /// How often the kubelet has taken the driver in.
     pub fn registrations(&self) -> usize {
-        let log = self.sandbox.read("/var/log/node/kubelet.log").unwrap_or_default();
-        log.lines()
+        self.log("kubelet")
+            .lines()
             .filter(|line| line.contains("Registered DRA plugin") && line.contains(DRIVER))
             .count()
     }
-}
-
-/// A template of the chart as helm renders it with every option on: these have no more than that.
-fn rendered(template: &str) -> Result<String> {
-    let path = format!("deploy/chart/templates/{template}.yaml");
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path))?;
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with("{{-"));
-    let text = lines.collect::<Vec<_>>().join("\n").replace("{{ .Release.Namespace }}", NAMESPACE);
-    let text = text.replace("{{ . }}", "nvidia.com/gpu");
-    ensure!(!text.contains("{{"), "{path} has more of helm than is known here");
-    Ok(text)
 }

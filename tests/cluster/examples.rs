@@ -5,16 +5,16 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::Test;
 use crate::claims::GPUS;
 use crate::fixture::IMAGE;
 use crate::node::Node;
+use crate::{Test, group};
 
 /// Theirs cannot be fetched here.
 const THEIRS: &str = "ubuntu:24.04";
 
 pub fn tests() -> Vec<Test> {
-    vec![Test { name: "examples::all", gpus: GPUS, run: all }]
+    group(GPUS, [("examples::all", all)])
 }
 
 fn all(node: &mut Node) -> Result<()> {

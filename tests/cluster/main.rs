@@ -1,7 +1,11 @@
-//! Runs divvy's DRA driver on a real Kubernetes node: the API server, its controllers, the scheduler and the kubelet with
+//! Runs divvy's DRA driver on real Kubernetes nodes: the API server, its controllers, the scheduler and the kubelet with
 //! etcd, containerd and runc, in namespaces of their own; GPUs are those of a fake host (`divvy-fake-nvml`).
 //!
-//! One node serves all tests, one after the other, and is compared with a clean one after each.
+//! A few nodes serve the tests, each one test at a time, and each is compared with a clean one after it. With
+//! VERSIONS=all in the environment the tests run on the oldest Kubernetes as well, as `NAME::old`.
+//!
+//! A group of tests is a file here, whose `tests()` stands in [`GROUPS`]: [`group`] makes it of functions that get a
+//! [`Node`]. They leave nothing of their own outside the default namespace; what is in it is deleted after each.
 //!
 //! To try something by hand, `make hook`, then `cargo test --test cluster -- shell`: a shell on such a node, with kubectl,
 //! the programs of this build below /programs, and all logs below /var/log/node; the node ends with the shell. It reads
@@ -19,7 +23,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -39,8 +43,10 @@ mod sandbox;
 
 mod api;
 mod bench;
+mod churn;
 mod claims;
 mod clean;
+mod deploy;
 mod driver;
 mod examples;
 mod manifest;
@@ -50,32 +56,65 @@ mod plain;
 mod pods;
 mod report;
 mod rights;
+mod rolling;
 mod sharing;
 mod shim;
 mod slices;
 mod trouble;
+mod versions;
+mod webhook;
 
 use clean::Snapshot;
 use fixture::{Fixture, Missing};
 use node::Node;
+use sandbox::End;
 
 /// A test: its name, the GPUs that it wants a driver for, and what it does on the node.
 #[derive(Clone, Copy)]
 pub struct Test {
     name: &'static str,
     gpus: Gpus,
-    run: fn(&mut Node) -> Result<()>,
+    run: Body,
 }
+
+pub type Body = fn(&mut Node) -> Result<()>;
 
 /// Models, and whether MIG mode is on; none, and there is no driver.
 pub type Gpus = &'static [(&'static str, bool)];
 
-/// What all tests share: the node, as soon as the first wants it, and until one leaves it in another state.
-struct Shared {
+/// The nodes: a test has one to itself, and hands it on.
+struct Nodes {
     fixture: Result<Fixture, Missing>,
-    node: Option<Node>,
+    idle: Mutex<Vec<Node>>,
     /// Why there can be none: it is tried once.
-    none: Option<String>,
+    none: Mutex<Option<String>>,
+}
+
+/// All tests; those that wait longest come first.
+const GROUPS: [fn() -> Vec<Test>; 15] = [
+    churn::tests,
+    rolling::tests,
+    trouble::tests,
+    deploy::tests,
+    webhook::tests,
+    examples::tests,
+    claims::tests,
+    mig::tests,
+    shim::tests,
+    sharing::tests,
+    slices::tests,
+    report::tests,
+    rights::tests,
+    versions::tests,
+    plain::tests,
+];
+
+/// How many nodes there are at once: a test is more waiting than work.
+const NODES: usize = 3;
+
+/// Tests that want these GPUs.
+pub fn group<const N: usize>(gpus: Gpus, tests: [(&'static str, Body); N]) -> Vec<Test> {
+    tests.map(|(name, run)| Test { name, gpus, run }).to_vec()
 }
 
 // === impl Test ===
@@ -86,37 +125,62 @@ impl Test {
         node.provide(self.gpus)?;
         let before = Snapshot::take(node)?;
         let done = (self.run)(node);
-        let clean = node.come_clean(&before);
-        done.and(clean)
+        // What a failure has left is of no interest beside it.
+        done.and_then(|()| node.come_clean(&before))
     }
 }
 
-// === impl Shared ===
+// === impl Nodes ===
 
-impl Shared {
+impl Nodes {
     /// Whether this machine could run the test, and why not.
-    fn run(&mut self, test: Test) -> Result<Completion> {
-        if let Some(none) = &self.none {
-            anyhow::bail!("{none}");
-        }
+    fn run(&self, test: Test, end: End) -> Result<Completion> {
         let fixture = match &self.fixture {
             Err(Missing::Here(reason)) => return Ok(Completion::ignored_with(reason)),
             Err(Missing::Broken(error)) => anyhow::bail!("{error:#}"),
             Ok(fixture) => fixture,
         };
-        let mut node = match self.node.take() {
+        let mut node = match self.take(test.gpus, end) {
             Some(node) => node,
-            None => {
-                let started = Node::start(fixture);
-                self.none = started.as_ref().err().map(|_| "no node, as above".to_owned());
-                started.context("no node")?
-            }
+            None => self.start(fixture, end)?,
         };
-        test.on(&mut node)?;
-        // After a failure the next has a node of its own.
-        self.node = Some(node);
+        // After a failure the next test gets another node.
+        test.on(&mut node).map_err(|error| {
+            let name = test.name.replace("::", "-");
+            anyhow::anyhow!("{error:#}\n{}", node.account(&name))
+        })?;
+        self.idle().push(node);
         Ok(Completion::Completed)
     }
+
+    /// One that serves nobody, and has these GPUs if there is such.
+    fn take(&self, gpus: Gpus, end: End) -> Option<Node> {
+        let mut idle = self.idle();
+        idle.retain(|node| node.end == end);
+        let best = idle.iter().position(|node| node.gpus == gpus);
+        let any = idle.len().checked_sub(1);
+        best.or(any).map(|at| idle.remove(at))
+    }
+
+    fn start(&self, fixture: &Fixture, end: End) -> Result<Node> {
+        if let Some(none) = &*lock(&self.none) {
+            anyhow::bail!("{none}");
+        }
+        let started = Node::start(fixture, end);
+        if started.is_err() {
+            *lock(&self.none) = Some("no node, as above".to_owned());
+        }
+        started.context("no node")
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Node>> {
+        lock(&self.idle)
+    }
+}
+
+/// A test that panicked has taken its node with it, and no more.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn main() -> ExitCode {
@@ -141,39 +205,35 @@ fn main() -> ExitCode {
 
 /// A node for a person, or a measurement.
 fn with_node(act: fn(&mut Node) -> Result<()>) -> Result<()> {
-    let fixture = prepare().map_err(|missing| match missing {
+    let fixture = prepare(&[End::New]).map_err(|missing| match missing {
         Missing::Here(reason) => anyhow::anyhow!(reason),
         Missing::Broken(error) => error,
     })?;
-    act(&mut Node::start(&fixture)?)
+    act(&mut Node::start(&fixture, End::New)?)
 }
 
 fn tests() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // They share the node.
-    arguments.test_threads = Some(1);
-    let fixture = if arguments.list { Err(Missing::Here(String::new())) } else { prepare() };
+    arguments.test_threads = arguments.test_threads.or(Some(NODES));
+    let ends: &[End] = match std::env::var("VERSIONS").as_deref() {
+        Ok("all") => &[End::New, End::Old],
+        _ => &[End::New],
+    };
+    let fixture = if arguments.list { Err(Missing::Here(String::new())) } else { prepare(ends) };
     let skipped = match &fixture {
         Err(Missing::Here(reason)) => Some(reason.clone()),
         _ => None,
     };
-    let shared = Arc::new(Mutex::new(Shared { fixture, node: None, none: None }));
-    let tests = [
-        plain::tests(),
-        rights::tests(),
-        report::tests(),
-        claims::tests(),
-        examples::tests(),
-        shim::tests(),
-        sharing::tests(),
-        mig::tests(),
-        slices::tests(),
-        trouble::tests(),
-    ]
-    .concat();
-    let trials = tests.into_iter().map(|test| trial(test, &shared)).collect();
+    let (idle, none) = Default::default();
+    let nodes = Arc::new(Nodes { fixture, idle, none });
+    let mut trials = Vec::new();
+    for end in ends {
+        let tests = GROUPS.iter().flat_map(|tests| tests());
+        let tests = tests.filter(|test| versions::has(*end, test.name));
+        trials.extend(tests.map(|test| trial(test, *end, &nodes)));
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    drop(shared);
+    drop(nodes);
     if let Some(reason) = skipped.filter(|reason| !reason.is_empty()) {
         println!("SKIPPED all of them: {reason}");
     }
@@ -187,8 +247,8 @@ fn tests() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// What the node needs, or why this machine has none of it.
-fn prepare() -> Result<Fixture, Missing> {
+/// What nodes need, or why this machine has none of it.
+fn prepare(ends: &[End]) -> Result<Fixture, Missing> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Missing::Here("only root can set up a node".into()));
     }
@@ -198,16 +258,17 @@ fn prepare() -> Result<Fixture, Missing> {
     }
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut fixture = Fixture::new(project, base)?;
-    let programs = node::programs(project).map_err(Missing::Broken)?;
-    fixture.binds.push((programs, node::PROGRAMS.into()));
+    fixture.binds.push((project.join("deploy"), "/deploy".into()));
+    for end in ends {
+        let programs = versions::programs(project, *end).map_err(Missing::Broken)?;
+        fixture.binds.push((programs, versions::folder(*end).into()));
+    }
     Ok(fixture)
 }
 
-fn trial(test: Test, shared: &Arc<Mutex<Shared>>) -> Trial {
-    let shared = shared.clone();
-    Trial::ignorable_test(test.name, move || {
-        // A test that panicked has taken its node with it.
-        let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        shared.run(test).map_err(|error| Failed::from(format!("{error:#}")))
+fn trial(test: Test, end: End, nodes: &Arc<Nodes>) -> Trial {
+    let nodes = nodes.clone();
+    Trial::ignorable_test(versions::title(end, test.name), move || {
+        nodes.run(test, end).map_err(|error| Failed::from(format!("{error:#}")))
     })
 }

@@ -5,26 +5,27 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use divvy_fake_nvml::{Compute, Instance};
 
-use crate::Test;
 use crate::claims::GPUS;
 use crate::manifest::{Pod, by_name, claim, look_and_stay, pod};
 use crate::node::Node;
+use crate::{Test, group};
 
 /// The GPU in MIG mode, by its place among them, and its node.
 const AT: usize = 2;
 const NODE: &str = "/dev/nvidia2";
 
 pub fn tests() -> Vec<Test> {
-    [
-        ("mig::one", one as fn(&mut Node) -> Result<()>),
-        ("mig::two_containers", two_containers),
-        ("mig::full", full),
-        ("mig::room_between", room_between),
-        ("mig::again_and_again", again_and_again),
-        ("mig::there_already", there_already),
-    ]
-    .map(|(name, run)| Test { name, gpus: GPUS, run })
-    .to_vec()
+    group(
+        GPUS,
+        [
+            ("mig::one", one),
+            ("mig::two_containers", two_containers),
+            ("mig::full", full),
+            ("mig::room_between", room_between),
+            ("mig::again_and_again", again_and_again),
+            ("mig::there_already", there_already),
+        ],
+    )
 }
 
 /// A request of partitions of a profile.

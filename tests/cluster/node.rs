@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +13,7 @@ use crate::api::Api;
 use crate::fixture::{self, Fixture, IMAGE, PAUSE};
 use crate::hook;
 use crate::sandbox::{End, Run, Sandbox, View};
+use crate::versions;
 
 #[derive(Debug)]
 pub struct Node {
@@ -22,15 +23,20 @@ pub struct Node {
     running: BTreeMap<String, u32>,
     /// Those that the driver was started for.
     pub gpus: Gpus,
+    /// Where this machine has the images that are below /fixture inside.
+    pub images: PathBuf,
+    /// Which version of Kubernetes it is of.
+    pub end: End,
 }
 
-/// Where scripts/cluster.sh's folder is in the sandbox.
-pub const PROGRAMS: &str = "/kube";
 pub const NAME: &str = "node1";
 /// Of the whole start, on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
 const ADDRESS: &str = "10.89.0.1";
+/// Of the service `kubernetes`, which pods call: an address of the node, where the API server listens, so that there need
+/// be no kube-proxy.
+const SERVICE: &str = "10.96.0.1";
 pub const FOLDER: &str = "/var/lib/kube";
 const LOGS: &str = "/var/log/node";
 const SOCKET: &str = "/run/kube/api.sock";
@@ -64,6 +70,8 @@ cgroupsPerQOS: false
 enforceNodeAllocatable: []
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 staticPodPath: /etc/kubernetes/manifests
+# What has failed is tried again in ten seconds, not in a minute.
+syncFrequency: 10s
 evictionHard: {memory.available: 1Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
 "#;
 
@@ -91,25 +99,18 @@ const CONFIG: &str = "/etc/containerd/config.toml";
 pub const BOOT: &str = "/run/boot-id";
 
 const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge","bridge":"pods0",
-"isGateway":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.88.0.0/16"}]]}}]}"#;
-
-/// Where the programs of a cluster are on this machine.
-pub fn programs(project: &Path) -> Result<PathBuf> {
-    let script = Command::new(project.join("scripts/cluster.sh")).stderr(Stdio::inherit()).output();
-    let script = script.context("scripts/cluster.sh")?;
-    ensure!(script.status.success(), "scripts/cluster.sh failed");
-    Ok(std::str::from_utf8(&script.stdout)?.trim().into())
-}
+"isGateway":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.88.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
 
 // === impl Node ===
 
 impl Node {
     /// Starts it, and waits until pods can run there.
-    pub fn start(fixture: &Fixture) -> Result<Node> {
+    pub fn start(fixture: &Fixture, end: End) -> Result<Node> {
         let start = Instant::now();
         let sandbox = Sandbox::start(fixture, End::New, View::with_controllers()?)?;
         let api = Api { socket: sandbox.path(SOCKET) };
-        let mut node = Node { sandbox, api, running: BTreeMap::new(), gpus: &[] };
+        let (running, images) = (BTreeMap::new(), fixture.dir.path().to_owned());
+        let mut node = Node { sandbox, api, running, gpus: &[], images, end };
         node.configure(fixture)?;
         node.start_control_plane()?;
         node.start_containerd()?;
@@ -143,6 +144,7 @@ impl Node {
         // The kubelet takes no loopback address as the node's; a bridge is what every kernel with pods has.
         sandbox.must(&["ip", "link", "add", "node0", "type", "bridge"])?;
         sandbox.must(&["ip", "address", "add", &format!("{ADDRESS}/24"), "dev", "node0"])?;
+        sandbox.must(&["ip", "address", "add", &format!("{SERVICE}/32"), "dev", "node0"])?;
         sandbox.must(&["ip", "link", "set", "node0", "up"])?;
         sandbox.write("/etc/machine-id", &boot.replace('-', ""))?;
         let key = sandbox.must(&["/kube/kube-key"])?;
@@ -190,7 +192,7 @@ impl Node {
             "kube-apiserver",
             &[
                 "--etcd-servers=http://127.0.0.1:2379",
-                "--secure-port=6443",
+                "--secure-port=443",
                 &format!("--advertise-address={ADDRESS}"),
                 &format!("--cert-dir={FOLDER}"),
                 &format!("--service-account-key-file={FOLDER}/sa.key"),
@@ -202,6 +204,8 @@ impl Node {
                 "--kubelet-preferred-address-types=InternalIP",
                 &format!("--token-auth-file={FOLDER}/tokens.csv"),
                 "--allow-privileged=true",
+                // A webhook is called at its pod.
+                "--enable-aggregator-routing=true",
             ],
         )
     }
@@ -246,7 +250,8 @@ impl Node {
     }
 
     fn spawn_as(&mut self, name: &str, program: &str, args: &[&str]) -> Result<()> {
-        self.spawn_path(name, &format!("{PROGRAMS}/{program}"), args)
+        let folder = versions::folder(self.end);
+        self.spawn_path(name, &format!("{folder}/{program}"), args)
     }
 
     /// Starts a program that logs under a name.
@@ -261,10 +266,12 @@ impl Node {
         self.running.get(name).copied()
     }
 
-    /// Whether a process of the sandbox runs.
+    /// Whether a process of the sandbox runs: one that was killed has its sockets as long as it has threads.
     pub fn runs(&self, pid: u32) -> bool {
         let stat = self.sandbox.read(&format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.split_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        let Some((_, rest)) = stat.split_once(") ") else { return false };
+        let threads = std::fs::read_dir(self.sandbox.path(&format!("/proc/{pid}/task")));
+        !rest.starts_with('Z') || threads.is_ok_and(|threads| threads.count() > 1)
     }
 
     pub fn signal(&mut self, name: &str, signal: &str) -> Result<()> {
@@ -314,12 +321,37 @@ impl Node {
         }
     }
 
+    /// All that a program has said.
+    pub fn log(&self, name: &str) -> String {
+        self.sandbox.read(&format!("{LOGS}/{name}.log")).unwrap_or_default()
+    }
+
     /// The last lines of a program's log, under its name.
     pub fn end_of_log(&self, name: &str) -> String {
-        let log = self.sandbox.read(&format!("{LOGS}/{name}.log")).unwrap_or_default();
+        let log = self.log(name);
         let lines: Vec<&str> = log.lines().collect();
         let end = lines[lines.len().saturating_sub(25)..].join("\n");
         format!("--- {name} ---\n{end}\n")
+    }
+
+    /// What a person needs to see why something failed: the events, the ends of the logs, and where all of them are kept.
+    pub fn account(&self, test: &str) -> String {
+        let events = self.api.list("/api/v1/events").unwrap_or_default();
+        let mut account = "--- events ---\n".to_owned();
+        for event in &events[events.len().saturating_sub(40)..] {
+            let of = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+            let (kind, name) = (of("/involvedObject/kind"), of("/involvedObject/name"));
+            account += &format!("{kind} {name}: {} {}\n", of("/reason"), of("/message"));
+        }
+        for log in ["divvy-node", "kubelet", "containerd"] {
+            account += &self.end_of_log(log);
+        }
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/cluster").join(test);
+        account
+            + &match keep(&self.sandbox.path(LOGS), &kept) {
+                Ok(()) => format!("--- all logs are in {} ---\n", kept.display()),
+                Err(error) => format!("--- the logs could not be kept: {error:#} ---\n"),
+            }
     }
 
     /// Calls kubectl as the cluster's administrator.
@@ -335,8 +367,7 @@ impl Node {
     pub fn shell(&mut self) -> Result<()> {
         let tools = "mkdir /run/busybox && busybox --install -s /run/busybox";
         self.sandbox.must(&["sh", "-c", tools])?;
-        let path =
-            format!("PATH={PROGRAMS}:/programs:/usr/local/bin:/usr/bin:/usr/sbin:/run/busybox");
+        let path = format!("PATH=/kube:/programs:/usr/local/bin:/usr/bin:/usr/sbin:/run/busybox");
         let (prompt, kubeconfig) = (format!("PS1={NAME}# "), format!("KUBECONFIG={ADMIN}"));
         // The first process of the sandbox is in all its namespaces but that of its cgroup.
         let first = self.sandbox.path("/");
@@ -352,6 +383,15 @@ impl Node {
     }
 }
 
+/// Copies the files of a folder.
+fn keep(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)?.flatten() {
+        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
 /// Whether an object's condition is true.
 pub fn condition(object: &Value, kind: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
@@ -365,7 +405,7 @@ pub fn kubeconfig(token: &str) -> Value {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "test", "cluster": {
-            "server": format!("https://{ADDRESS}:6443"),
+            "server": format!("https://{ADDRESS}:443"),
             "certificate-authority": format!("{FOLDER}/apiserver.crt"),
         }}],
         "users": [{"name": "me", "user": {"token": token}}],

@@ -2,17 +2,18 @@
 
 use anyhow::{Result, ensure};
 
-use crate::Test;
 use crate::node::{NAME, Node};
+use crate::{Test, group};
 
 pub fn tests() -> Vec<Test> {
-    [
-        ("plain::versions", versions as fn(&mut Node) -> Result<()>),
-        ("plain::pod", pod),
-        ("plain::user_namespace", user_namespace),
-    ]
-    .map(|(name, run)| Test { name, gpus: &[], run })
-    .to_vec()
+    group(
+        &[],
+        [
+            ("plain::versions", versions),
+            ("plain::pod", pod),
+            ("plain::user_namespace", user_namespace),
+        ],
+    )
 }
 
 fn versions(node: &mut Node) -> Result<()> {

@@ -118,12 +118,8 @@ impl Node {
         let mut add = |what: &str, text: String| story += &format!("--- {what} ---\n{text}\n");
         let pod = self.api.get(&format!("{PODS}/{name}")).unwrap_or_default();
         add("status", serde_json::to_string_pretty(&pod["status"]).unwrap_or_default());
-        add("events", self.events(name).unwrap_or_default().join("\n"));
         for container in containers(&pod) {
             add(&container, self.output(name, &container).unwrap_or_default());
-        }
-        for log in ["divvy-node", "kubelet", "containerd"] {
-            story += &self.end_of_log(log);
         }
         story
     }

@@ -3,12 +3,12 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use crate::Test;
 use crate::claims::GPUS;
 use crate::driver::DRIVER;
 use crate::manifest::{ANY, by_name, claim, look_and_stay, pod};
 use crate::node::Node;
 use crate::pods::SOON;
+use crate::{Test, group};
 
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
@@ -19,13 +19,14 @@ const WRONG: &str = "requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy
     {apiVersion: gpu.divvy.dev/v1alpha1, kind: GpuConfig, bogus: 1}}}]";
 
 pub fn tests() -> Vec<Test> {
-    [
-        ("report::prepared", prepared as fn(&mut Node) -> Result<()>),
-        ("report::not_prepared", not_prepared),
-        ("report::of_no_other", of_no_other),
-    ]
-    .map(|(name, run)| Test { name, gpus: GPUS, run })
-    .to_vec()
+    group(
+        GPUS,
+        [
+            ("report::prepared", prepared),
+            ("report::not_prepared", not_prepared),
+            ("report::of_no_other", of_no_other),
+        ],
+    )
 }
 
 // === impl Node ===

@@ -2,19 +2,20 @@
 
 use anyhow::{Result, ensure};
 
-use crate::Test;
 use crate::claims::GPUS;
 use crate::driver::{DRIVER, KUBECONFIG};
 use crate::node::{NAME, Node};
 use crate::sandbox::Run;
+use crate::{Test, group};
 
 pub fn tests() -> Vec<Test> {
-    [
-        ("rights::slices_of_its_node", slices_of_its_node as fn(&mut Node) -> Result<()>),
-        ("rights::nothing_else", nothing_else),
-    ]
-    .map(|(name, run)| Test { name, gpus: GPUS, run })
-    .to_vec()
+    group(
+        GPUS,
+        [
+            ("rights::slices_of_its_node", slices_of_its_node),
+            ("rights::nothing_else", nothing_else),
+        ],
+    )
 }
 
 // === impl Node ===

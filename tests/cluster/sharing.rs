@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::Test;
 use crate::claims::GPUS;
 use crate::manifest::{ANY, Pod, by_name, claim, look_and_stay, pod};
 use crate::node::Node;
 use crate::pods::SOON;
+use crate::{Test, group};
 
 /// Settings in our form and in that of NVIDIA's driver.
 const TURNS: [(&str, &str); 2] = [
@@ -21,13 +21,7 @@ const TURNS: [(&str, &str); 2] = [
 const CLIENT: &str = r#"[ -S "$CUDA_MPS_PIPE_DIRECTORY/control" ] && echo /dev/daemon"#;
 
 pub fn tests() -> Vec<Test> {
-    [
-        ("sharing::turns", turns as fn(&mut Node) -> Result<()>),
-        ("sharing::mps", mps),
-        ("sharing::refused", refused),
-    ]
-    .map(|(name, run)| Test { name, gpus: GPUS, run })
-    .to_vec()
+    group(GPUS, [("sharing::turns", turns), ("sharing::mps", mps), ("sharing::refused", refused)])
 }
 
 fn configured(version_and_kind: &str, settings: &str) -> String {

@@ -2,26 +2,27 @@
 
 use anyhow::{Result, ensure};
 
-use crate::Test;
 use crate::claims::GPUS;
 use crate::manifest::{ANY, LOOK, Pod, by_name, by_template, claim, look_and_stay, template};
 use crate::node::{NAME, Node};
 use crate::pods::SOON;
+use crate::{Test, group};
 
 const CLASS: &str = "runtimeClassName: divvy";
 /// Where the kubelet looks for static pods, every 20 s.
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
 pub fn tests() -> Vec<Test> {
-    [
-        ("shim::containers", containers as fn(&mut Node) -> Result<()>),
-        ("shim::pods_of_one_claim", pods_of_one_claim),
-        ("shim::user_namespace", user_namespace),
-        ("shim::beside_native", beside_native),
-        ("shim::static_pod", static_pod),
-    ]
-    .map(|(name, run)| Test { name, gpus: GPUS, run })
-    .to_vec()
+    group(
+        GPUS,
+        [
+            ("shim::containers", containers),
+            ("shim::pods_of_one_claim", pods_of_one_claim),
+            ("shim::user_namespace", user_namespace),
+            ("shim::beside_native", beside_native),
+            ("shim::static_pod", static_pod),
+        ],
+    )
 }
 
 /// Does something while containerd's own CDI is off.

@@ -10,7 +10,7 @@ use crate::driver::{DRIVER, HOST, KUBECONFIG, PROGRAM};
 use crate::manifest::{ANY, by_name, claim, look_and_stay, pod};
 use crate::node::{NAME, Node};
 use crate::pods::SOON;
-use crate::{Gpus, Test};
+use crate::{Gpus, Test, group};
 
 /// A large node.
 const MANY: Gpus = &[("H100-80GB", false); 16];
@@ -21,16 +21,18 @@ const EACH: usize = 26;
 const LOOKED: Duration = Duration::from_secs(6);
 
 pub fn tests() -> Vec<Test> {
-    let few = [
-        ("slices::deleted", deleted as fn(&mut Node) -> Result<()>),
-        ("slices::unchanged", unchanged),
-        ("slices::local", local),
-        ("slices::lost", lost),
-        ("slices::shares", shares),
-        ("slices::other_driver", other_driver),
-    ];
-    let few = few.map(|(name, run)| Test { name, gpus: GPUS, run });
-    few.into_iter().chain([Test { name: "slices::many", gpus: MANY, run: many }]).collect()
+    let few = group(
+        GPUS,
+        [
+            ("slices::deleted", deleted),
+            ("slices::unchanged", unchanged),
+            ("slices::local", local),
+            ("slices::lost", lost),
+            ("slices::shares", shares),
+            ("slices::other_driver", other_driver),
+        ],
+    );
+    [few, group(MANY, [("slices::many", many)])].concat()
 }
 
 // === impl Node ===

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use divvy_fake_nvml::Rule;
 
-use crate::Test;
 use crate::claims::GPUS;
 use crate::driver::PROGRAM;
 use crate::manifest::{ANY, Pod, by_name, claim, look_and_stay, pod, selecting};
 use crate::node::{BOOT, NAME, Node, condition};
 use crate::pods::SOON;
+use crate::{Test, group};
 
 /// The kubelet tries again what failed after 60 to 90 seconds.
 const NEXT_TRY: Duration = Duration::from_secs(150);
@@ -32,18 +32,21 @@ rm -rf /run/containerd /run/netns /run/cdi /run/divvy
 true"#;
 
 pub fn tests() -> Vec<Test> {
-    [
-        ("trouble::driver_restart", driver_restart as fn(&mut Node) -> Result<()>),
-        ("trouble::driver_away_at_the_end", driver_away_at_the_end),
-        ("trouble::driver_killed_in_prepare", driver_killed_in_prepare),
-        ("trouble::kubelet_restart", kubelet_restart),
-        ("trouble::forced_deletion", forced_deletion),
-        ("trouble::claim_replaced", claim_replaced),
-        ("trouble::api_server_away", api_server_away),
-        ("trouble::reboot", reboot),
-    ]
-    .map(|(name, run)| Test { name, gpus: GPUS, run })
-    .to_vec()
+    group(
+        GPUS,
+        [
+            ("trouble::driver_restart", driver_restart),
+            ("trouble::driver_away_at_the_end", driver_away_at_the_end),
+            ("trouble::driver_killed_in_prepare", driver_killed_in_prepare),
+            ("trouble::kubelet_restart", kubelet_restart),
+            ("trouble::forced_deletion", forced_deletion),
+            ("trouble::claim_replaced", claim_replaced),
+            ("trouble::api_server_away", api_server_away),
+            ("trouble::reboot", reboot),
+            ("trouble::entry_damaged", entry_damaged),
+            ("trouble::journal_unreadable", journal_unreadable),
+        ],
+    )
 }
 
 /// A pod that has its claim runs on, and another gets one after the restart.
@@ -205,11 +208,80 @@ fn reboot(node: &mut Node) -> Result<()> {
     node.delete_pods(&["lasting"])
 }
 
+/// An entry that cannot be read, at the start and later: its pod runs on, its GPU is nobody else's, and it ends as ever.
+fn entry_damaged(node: &mut Node) -> Result<()> {
+    let stay = look_and_stay();
+    let gpu = selecting("gpu.divvy.dev", OLD);
+    for (at, damage) in
+        [(At::Start, "{\"version\": 1, \"uid"), (At::Start, ""), (At::Work, "\0\0\0")]
+    {
+        node.apply(&[claim("before", &gpu), pod("before", by_name("before"), &stay)].concat())?;
+        node.sees_claim("before", "c", "before")?;
+        let entry = node.entry("before")?;
+        match at {
+            At::Start => {
+                node.stop(PROGRAM, "KILL")?;
+                node.sandbox.write(&entry, damage)?;
+                node.start_driver(&[])?;
+            }
+            At::Work => {
+                node.sandbox.write(&entry, damage)?;
+                node.signal(PROGRAM, "HUP")?;
+            }
+        }
+        node.wait("the entry to be made anew", SOON, &[PROGRAM], |node| {
+            Ok(node.sandbox.read(&entry)?.contains("\"before\"").then_some(()))
+        })?;
+        node.apply(&[claim("other", ANY), pod("other", by_name("other"), &stay)].concat())?;
+        node.sees_claim("other", "c", "other")?;
+        node.until_pod("before", "Running")?;
+        node.delete_pods(&["before", "other"])?;
+        node.kubectl(&["delete", "resourceclaim", "before", "other"], "")?;
+        // It is kept for people.
+        node.sandbox.must(&[
+            "sh",
+            "-c",
+            "rm -r /var/lib/divvy/damaged/* && rmdir /var/lib/divvy/damaged",
+        ])?;
+    }
+    Ok(())
+}
+
+/// A folder of entries that is none: nobody gets anything, and says why, until it is one again.
+fn journal_unreadable(node: &mut Node) -> Result<()> {
+    let away = "cd /var/lib/divvy && mv claims kept && : >claims";
+    node.sandbox.must(&["sh", "-c", away])?;
+    let stay = look_and_stay();
+    node.apply(&[claim("waits", ANY), pod("waits", by_name("waits"), &stay)].concat())?;
+    let said = node.wait("an event that says why", SOON, &[PROGRAM], |node| {
+        let events = node.events("waits")?;
+        Ok(events.into_iter().find(|event| event.contains("FailedPrepareDynamicResources")))
+    })?;
+    ensure!(said.contains("/var/lib/divvy/claims"), "{said}");
+    node.sandbox.must(&["sh", "-c", "cd /var/lib/divvy && rm claims && mv kept claims"])?;
+    node.until_pod_within("waits", "Running", NEXT_TRY)?;
+    node.sees_claim("waits", "c", "waits")?;
+    node.delete_pods(&["waits"])
+}
+
+/// When something is damaged.
+enum At {
+    Start,
+    Work,
+}
+
 // === impl Node ===
 
 impl Node {
+    /// The journal's entry of a claim.
+    fn entry(&self, claim: &str) -> Result<String> {
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim}");
+        let uid = self.api.get(&path)?["metadata"]["uid"].take();
+        Ok(format!("/var/lib/divvy/claims/{}.json", uid.as_str().context("a claim has a UID")?))
+    }
+
     /// Which slices there are.
-    fn slice_uids(&self) -> Result<BTreeSet<String>> {
+    pub fn slice_uids(&self) -> Result<BTreeSet<String>> {
         let slices = self.api.list("/apis/resource.k8s.io/v1/resourceslices")?;
         Ok(slices.iter().map(|slice| slice["metadata"]["uid"].to_string()).collect())
     }

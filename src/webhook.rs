@@ -1,0 +1,218 @@
+//! A webhook is asked by the API server before it stores a claim, a template of claims or a device class. Configuration that
+//! a node would refuse is refused there already, by the node's own decoder.
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use divvy_cdi::{
+    file::{self, FileError, Trust},
+    problem::chain,
+};
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        self, ServerConfig,
+        crypto::ring,
+        pki_types::{self, CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
+};
+
+use crate::{admin::tell, claim};
+
+/// Who the webhook is to the API server: files in PEM, which may be renewed while it serves.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The certificate, and those that lead to one that the API server knows.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// A webhook at an address.
+pub struct Webhook {
+    listener: TcpListener,
+    identity: Identity,
+    /// Of the files as they were when they were last of use.
+    acceptor: TlsAcceptor,
+}
+
+/// Why it cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// Certificate or key cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// One of them is no PEM.
+    #[error("{}: not the PEM that is wanted here", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: pki_types::pem::Error,
+    },
+    /// They are not one another's, or nothing that TLS can use.
+    #[error("{}: TLS cannot use it with this key", certificate.display())]
+    Tls {
+        /// The certificate.
+        certificate: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: rustls::Error,
+    },
+    /// The address.
+    #[error("--listen {address}")]
+    Listen {
+        /// It.
+        address: SocketAddr,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Whoever asks more at once waits.
+const MAX_CONNECTIONS: usize = 64;
+/// What a certificate or a key may have.
+const MAX_PEM: usize = 1 << 20;
+/// An object and the one before it, as large as the API server takes them.
+const MAX_BODY: usize = 8 << 20;
+/// How long a request may take to come, and an answer to go: the API server waits ten seconds.
+const REQUEST: Duration = Duration::from_secs(10);
+
+// === impl Identity ===
+
+impl Identity {
+    fn acceptor(&self) -> Result<TlsAcceptor, WebhookError> {
+        let read = |path: &PathBuf| file::read(path, MAX_PEM, &Trust::of_process());
+        let pem = |path: &PathBuf, source| WebhookError::Pem { path: path.clone(), source };
+        let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&certificate)
+            .collect::<Result<_, _>>()
+            .map_err(|source| pem(&self.certificate, source))?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|source| pem(&self.key, source))?;
+        let provider = Arc::new(ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
+        match config {
+            Ok(config) => Ok(TlsAcceptor::from(Arc::new(config))),
+            Err(source) => Err(WebhookError::Tls { certificate: self.certificate.clone(), source }),
+        }
+    }
+}
+
+// === impl Webhook ===
+
+impl Webhook {
+    /// Has the address, and a certificate.
+    ///
+    /// # Errors
+    /// [`WebhookError`] where one of them is not to be had.
+    pub async fn open(address: SocketAddr, identity: Identity) -> Result<Self, WebhookError> {
+        let acceptor = identity.acceptor()?;
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|source| WebhookError::Listen { address, source })?;
+        Ok(Self { listener, identity, acceptor })
+    }
+
+    /// The address that it has.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves for as long as it is let.
+    pub async fn serve(mut self) {
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok((stream, _)) = self.listener.accept().await else {
+                // Too many files are open, or the like: it passes.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            // Whoever renews the files does so one after the other, and the old ones are of use until then.
+            match self.identity.acceptor() {
+                Ok(acceptor) => self.acceptor = acceptor,
+                Err(error) => tell(&format!("going on as before: {}\n", chain(&error))),
+            }
+            let acceptor = self.acceptor.clone();
+            tokio::spawn(async move {
+                let _late = timeout(REQUEST, converse(acceptor, stream)).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+impl std::fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Webhook").field(&self.identity).finish()
+    }
+}
+
+/// One request of a connection.
+async fn converse(acceptor: TlsAcceptor, stream: TcpStream) {
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(REQUEST).keep_alive(false);
+    let _broken = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<String>, std::convert::Infallible> {
+    let text = |status: StatusCode, text: &str| (status, "text/plain", format!("{text}\n"));
+    let (status, kind, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET, "/healthz") => text(StatusCode::OK, "ok"),
+        (&Method::POST, "/review") => match Limited::new(request, MAX_BODY).collect().await {
+            Err(_) => text(StatusCode::PAYLOAD_TOO_LARGE, "no whole request of at most 8 MiB"),
+            Ok(body) => match reviewed(&body.to_bytes()) {
+                Ok(review) => (StatusCode::OK, "application/json", review.to_string()),
+                Err(why) => text(StatusCode::BAD_REQUEST, why),
+            },
+        },
+        _ => text(StatusCode::NOT_FOUND, "POST /review and GET /healthz are here"),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    Ok(response)
+}
+
+/// The answer to an AdmissionReview (admission.k8s.io/v1).
+fn reviewed(bytes: &[u8]) -> Result<Value, &'static str> {
+    let review: Value = serde_json::from_slice(bytes).map_err(|_| "no AdmissionReview in JSON")?;
+    let at = |pointer: &str| review.pointer(pointer).unwrap_or(&Value::Null);
+    if at("/apiVersion") != "admission.k8s.io/v1" || at("/kind") != "AdmissionReview" {
+        return Err("an AdmissionReview of admission.k8s.io/v1 is wanted");
+    }
+    let uid = at("/request/uid").as_str().ok_or("the request has no uid")?;
+    let object = at("/request/object");
+    // What is stored already stays as it is: its finalizers go, and it can be deleted.
+    let same = object.is_null() || at("/request/object/spec") == at("/request/oldObject/spec");
+    let wrong = if same { Vec::new() } else { claim::review(object.to_string().as_bytes()) };
+    let lines: Vec<_> =
+        wrong.iter().map(|error| format!("{}: {}", error.code(), chain(error))).collect();
+    let response = match lines.is_empty() {
+        true => json!({"uid": uid, "allowed": true}),
+        false => json!({"uid": uid, "allowed": false, "status":
+            {"code": 422, "reason": "Invalid", "message": lines.join("; ")}}),
+    };
+    Ok(
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}),
+    )
+}
+
+#[cfg(test)]
+mod tests;
