@@ -19,6 +19,7 @@ use divvy::{
         nvml::{Deadlines, Nvml},
     },
     journal::{Call, Journal},
+    pool::Pool,
     prepare::Node,
 };
 use divvy_cdi::file::{self, Durability};
@@ -194,7 +195,8 @@ impl Bench {
     fn node(&self) -> Node<'_> {
         let Self { nvml, journal, run, boot, cdi_dir, hook, .. } = self;
         let cgroups = Path::new("/sys/fs/cgroup");
-        Node { gpus: nvml, journal, run, cdi_dir, hook, cgroups, boot, call: Call::default() }
+        let (pool, call) = (Pool::Gpus(nvml), Call::default());
+        Node { pool, journal, run, cdi_dir, hook, cgroups, boot, metadata: false, call }
     }
 
     /// As for the kubelet.
@@ -214,7 +216,7 @@ impl Bench {
         self.prepare(&claim)?;
         let files = [
             self.dir.join("state/claims").join(format!("{}.json", claim.uid)),
-            self.dir.join("cdi").join(divvy::emit::spec_name(&claim.uid)),
+            self.dir.join("cdi").join(divvy::emit::spec_name("gpu.divvy.dev", &claim.uid)),
             self.dir.join("run/claims").join(format!("{}.json", claim.uid)),
         ];
         let bytes = files.each_ref().map(fs::read);
@@ -262,7 +264,8 @@ impl Bench {
              driver: gpu.divvy.dev, pool: {}, device: {device}{more}}}]\n",
             self.pool
         );
-        let manifests = Manifests::parse(Path::new("claim.yaml"), text.as_bytes())?;
+        let manifests =
+            Manifests::parse(Path::new("claim.yaml"), text.as_bytes(), "gpu.divvy.dev")?;
         manifests.claims.into_iter().next().context("one claim")
     }
 }

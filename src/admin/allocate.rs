@@ -6,9 +6,9 @@ use divvy_cdi::doc::{Node, Value};
 
 use super::{Answer, Exit, Failure, Places, claim_name, devices, document, prepare, tell};
 use crate::{
-    allocate::{Allocated, Chosen, Merged, Source, allocate},
-    claim::{DRIVER, Sharing, Toleration, objects, tree},
-    plan::{Held, Target},
+    allocate::{Allocated, Chosen, Merged, Source},
+    claim::{Sharing, Toleration, objects, tree},
+    plan::Held,
 };
 
 /// Print the claims of a file with the devices that they would be given on this node.
@@ -21,6 +21,7 @@ use crate::{
 Examples:
   divvy allocate --gpus sim:node.toml -f claims.yaml
   divvy allocate --gpus nvml -f claims.yaml --name team-a/training -o json
+  divvy allocate --devices fpgas.yaml -f claims.yaml
   divvy allocate --gpus nvml -f claims.yaml | divvy prepare --gpus nvml -f -")]
 pub(super) struct Allocate {
     /// The manifests, YAML or JSON; - is stdin
@@ -38,11 +39,12 @@ impl Allocate {
         let name = self.name.as_deref();
         name.map(claim_name).transpose()?;
         let bytes = prepare::bytes(&self.file)?;
-        let manifests = prepare::parse(&self.file, &bytes)?;
+        let opened = places.pool()?;
+        let driver = opened.pool().driver();
+        let manifests = prepare::parse(&self.file, &bytes, driver)?;
         let written = objects(&bytes).into_iter().filter(is_claim);
-        let mut held = devices::held(places)?;
-        let inventory =
-            places.gpus()?.inventory().map_err(|error| Failure::of(error.code(), &error))?;
+        let mut held = devices::held(&places.journal(driver)?)?;
+        let stock = opened.pool().look().map_err(|error| Failure::of(error.code(), &error))?;
         let mut printed = Vec::new();
         let wanted = |title: &str, own: &str| name.is_none_or(|name| name == title || name == own);
         for (claim, mut object) in manifests.claims.iter().zip(written) {
@@ -54,13 +56,13 @@ impl Allocate {
                 printed.push(object);
                 continue;
             }
-            let allocated = allocate(claim, &manifests.classes, &inventory, &held)
+            let allocated = stock
+                .allocate(claim, &manifests.classes, &held)
                 .map_err(|error| Failure::of(error.code(), &error))?;
             for chosen in allocated.results.iter().filter(|chosen| !chosen.admin) {
-                let device = chosen.device.parse().ok().and_then(|name| inventory.device(&name));
-                held.extend(device.map(|device| Held {
+                held.extend(stock.target(&chosen.device).map(|target| Held {
                     claim: claim.title(),
-                    target: Target::of(&device),
+                    target,
                     share: chosen.share.clone(),
                     // Nothing is prepared beside it here.
                     switched: false,
@@ -78,7 +80,7 @@ impl Allocate {
         }
         if printed.is_empty() {
             // The error that names what the file has.
-            prepare::only(prepare::parse(&self.file, &bytes)?, &self.file, name)?;
+            prepare::only(prepare::parse(&self.file, &bytes, driver)?, &self.file, name)?;
         }
         let (text, json) = (document::yaml(&printed), document::json(&printed));
         Ok(Answer { text, json, exit: Exit::Ok })
@@ -95,7 +97,7 @@ fn is_claim(object: &Node<'_>) -> bool {
 
 /// `status.allocation`, as Kubernetes has it.
 fn allocation<'a>(allocated: &Allocated, claim: &Node<'a>, bytes: &'a [u8]) -> Node<'a> {
-    let results = allocated.results.iter().map(|chosen| result(chosen, &allocated.pool));
+    let results = allocated.results.iter().map(|chosen| result(chosen, allocated));
     let mut devices = tree::map(0, [("results", tree::list(0, results))]);
     let config: Vec<Node<'a>> =
         allocated.config.iter().filter_map(|merged| configured(merged, claim, bytes)).collect();
@@ -110,13 +112,13 @@ fn allocation<'a>(allocated: &Allocated, claim: &Node<'a>, bytes: &'a [u8]) -> N
     tree::map(0, [("devices", devices), ("nodeSelector", selector)])
 }
 
-fn result<'a>(chosen: &Chosen, pool: &str) -> Node<'a> {
+fn result<'a>(chosen: &Chosen, of: &Allocated) -> Node<'a> {
     let mut result = tree::map(
         0,
         [
             ("request", text(&chosen.request)),
-            ("driver", text(DRIVER)),
-            ("pool", text(pool)),
+            ("driver", text(&of.driver)),
+            ("pool", text(&of.pool)),
             ("device", text(&chosen.device)),
         ],
     );

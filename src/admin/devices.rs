@@ -1,5 +1,7 @@
 //! `divvy devices`: what containers can ask for, and what the node has.
 
+mod declared;
+
 use std::{collections::BTreeSet, path::PathBuf};
 
 use divvy_cdi::{
@@ -12,20 +14,22 @@ use serde_json::{Value, json};
 use super::{Answer, Exit, Failure, Places, exit::one_line, shown, table::Table};
 use crate::{
     gpu::{Device, Gpu, Gpus, Interval, Inventory, Mig, Partition},
-    journal::Entry,
+    journal::{Entry, Journal},
     plan::{Held, Target},
+    pool::Pool,
 };
 
-/// List the CDI devices that containers can ask for, and the node's GPUs.
+/// List the CDI devices that containers can ask for, and the node's own.
 ///
 /// CDI devices are those of the hook's spec directories, read as the hook reads them, and those of
-/// prepared claims: a definition that does not count is listed with the reason. With --gpus, the GPUs come first: their partitions,
-/// the room for more, and which claim holds what.
+/// prepared claims: a definition that does not count is listed with the reason. With --gpus, the GPUs come first: their
+/// partitions, the room for more, and which claim holds what; with --devices, what the files declare.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   divvy devices
   divvy devices --gpus sim:node.toml
+  divvy devices --devices fpgas.yaml
   divvy devices --spec-dir ./cdi -o json")]
 pub(super) struct Devices {
     /// A directory of CDI specs, repeatable; a later one counts more
@@ -41,14 +45,25 @@ pub(super) struct Devices {
 impl Devices {
     pub(super) fn run(&self, places: &Places<'_>) -> Result<Answer, Failure> {
         let (mut text, mut json) = (String::new(), json!({}));
-        if places.names_gpus() {
-            let gpus = places.gpus()?;
-            let inventory = gpus.inventory().map_err(|error| Failure::of(error.code(), &error))?;
-            let slices = time_slices(gpus.as_ref(), &inventory);
-            let held = held(places)?;
-            text.push_str(&node(&inventory, &slices, &held));
-            text.push('\n');
-            set(&mut json, "node", node_json(&inventory, &slices, &held));
+        if places.names_devices() {
+            for opened in places.pools()? {
+                let pool = opened.pool();
+                let held = held(&places.journal(pool.driver())?)?;
+                match pool {
+                    Pool::Gpus(gpus) => {
+                        let inventory = gpus.inventory();
+                        let inventory = inventory.map_err(|e| Failure::of(e.code(), &e))?;
+                        let slices = time_slices(gpus, &inventory);
+                        text.push_str(&node(&inventory, &slices, &held));
+                        set(&mut json, "node", node_json(&inventory, &slices, &held));
+                    }
+                    Pool::Declared(file) => {
+                        text.push_str(&declared::text(file, &held));
+                        declared::add(&mut json, file, &held);
+                    }
+                }
+                text.push('\n');
+            }
         }
         let registry = Registry::scan(&self.dirs(places)?, &Trust::of_process());
         text.push_str(&cdi(&registry));
@@ -73,8 +88,8 @@ impl Devices {
 }
 
 /// What prepared claims hold. Entries that cannot be read are not guessed at.
-pub(super) fn held(places: &Places<'_>) -> Result<Vec<Held>, Failure> {
-    let entries = places.journal()?.entries().map_err(|e| Failure::of(e.code(), &e))?;
+pub(super) fn held(journal: &Journal) -> Result<Vec<Held>, Failure> {
+    let entries = journal.entries().map_err(|e| Failure::of(e.code(), &e))?;
     let mut held = Vec::new();
     for entry in entries {
         let entry: Entry = entry.map_err(|e| Failure::of(e.code(), &e))?;
@@ -202,7 +217,7 @@ fn partition_holders<'a>(gpu: &Gpu, partition: &Partition, held: &'a [Held]) -> 
     holders(&Target::Partition { gpu: uuid, profile, placement: partition.placement }, held)
 }
 
-/// The claims that hold it, each once: a GPU may have several.
+/// The claims that hold it, each once: a device may have several.
 fn holders<'a>(target: &Target, held: &'a [Held]) -> Vec<&'a str> {
     let claims = held.iter().filter(|held| held.target == *target).map(|held| held.claim.as_str());
     claims.collect::<BTreeSet<_>>().into_iter().collect()

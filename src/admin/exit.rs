@@ -5,6 +5,8 @@ use std::{error::Error, fmt, io, process::ExitCode};
 
 use divvy_cdi::problem::chain;
 
+use crate::declared::DeclaredError;
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -60,8 +62,13 @@ const TABLE: &[(&str, Exit, &str)] = &[
          those with it meet",
     ),
     ("GPUS-INVALID", Exit::Invalid, ""),
+    ("DEVICES-INVALID", Exit::Invalid, ""),
     ("USAGE", Exit::Usage, ""),
-    ("NO-GPUS", Exit::Usage, "name a simulated node: --gpus sim:FILE"),
+    (
+        "NO-GPUS",
+        Exit::Usage,
+        "name a simulated node: --gpus sim:FILE, or devices of the host: --devices FILE",
+    ),
     (
         "GPUS-MISSING",
         Exit::Failed,
@@ -140,6 +147,17 @@ impl Failure {
             failure.reasons.iter_mut().for_each(|reason| reason.help = refused(kind));
         }
         failure
+    }
+
+    /// The failure of declared devices: each thing that is wrong with a file on a line of its own.
+    pub(crate) fn of_declared(error: &DeclaredError) -> Self {
+        match error {
+            DeclaredError::Invalid { problems } => {
+                Self::all(problems.iter().map(|problem| Self::of(problem.code, problem)))
+                    .unwrap_or_else(|| Self::of(error.code(), error))
+            }
+            error => Self::of(error.code(), error),
+        }
     }
 
     /// The failure with the reasons of another behind its own.

@@ -67,15 +67,17 @@ enum Command {
 
 /// The options of all commands, which each takes, so that a line can begin with them whatever the
 /// command is.
-const OF_ALL: [&str; 11] = [
+const OF_ALL: [&str; 13] = [
     "output",
     "gpus",
+    "devices",
     "driver_root",
     "dev_root",
     "hook",
     "switch_mig",
     "adopt_mig",
     "shares",
+    "device_metadata",
     "cdi_dir",
     "run_dir",
     "state_dir",
@@ -85,12 +87,21 @@ const OF_ALL: [&str; 11] = [
 const USED: [(&str, &[&str]); 9] = [
     (
         "allocate",
-        &["output", "gpus", "driver_root", "dev_root", "switch_mig", "shares", "state_dir"],
+        &[
+            "output",
+            "gpus",
+            "devices",
+            "driver_root",
+            "dev_root",
+            "switch_mig",
+            "shares",
+            "state_dir",
+        ],
     ),
     ("migrate", &["output"]),
     ("unprepare", &["output", "driver_root", "dev_root", "cdi_dir", "run_dir", "state_dir"]),
     ("inject", &[]),
-    ("devices", &["output", "gpus", "driver_root", "dev_root", "cdi_dir", "state_dir"]),
+    ("devices", &["output", "gpus", "devices", "driver_root", "dev_root", "cdi_dir", "state_dir"]),
     ("generate", &["output", "gpus", "driver_root", "dev_root", "hook"]),
     ("install", &["output"]),
     ("lint", &["output"]),

@@ -7,13 +7,17 @@ use std::{
 };
 
 use clap::Args;
+use divvy_cdi::file::{self, Trust};
 use divvy_hook::record::RunDir;
 
-use super::exit::Failure;
+use super::{exit::Failure, shown};
 use crate::{
+    claim::DRIVER,
+    declared::DeviceFile,
     emit,
     gpu::{self, Gpus, Missing, Policy, Roots},
     journal::{Call, Journal},
+    pool::{Opened, Pool},
     prepare::Node,
 };
 
@@ -25,6 +29,9 @@ pub(crate) struct PlacesArgs {
     /// for, and `sim:FILE` is a simulated node that FILE describes
     #[arg(long, global = true, value_name = "GPUS")]
     gpus: Option<String>,
+    /// Devices of the host other than GPUs, that FILE declares for a driver of its own: docs/devices.md
+    #[arg(long, global = true, value_name = "FILE")]
+    devices: Vec<PathBuf>,
     /// Where the NVIDIA driver's files are [default: /, /run/nvidia/driver or
     /// /home/kubernetes/bin/nvidia, whichever has them]
     #[arg(long, global = true, value_name = "DIR")]
@@ -48,6 +55,10 @@ pub(crate) struct PlacesArgs {
     /// others, and all of them share it by MPS. A claim that asks for none has the GPU alone
     #[arg(long, global = true)]
     shares: bool,
+    /// Tell the containers of claims what their devices are, by files below
+    /// /var/run/kubernetes.io/dra-device-attributes (KEP-5304)
+    #[arg(long, global = true)]
+    device_metadata: bool,
     /// Where claims' CDI specs are written [default: /var/run/cdi; without root
     /// $XDG_RUNTIME_DIR/divvy/cdi]
     #[arg(long, global = true, value_name = "DIR")]
@@ -83,7 +94,7 @@ pub(crate) struct Places<'a> {
     node: Option<String>,
 }
 
-/// What is kept of claims: a node without its GPUs.
+/// What is kept of a driver's claims: a node without its devices.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) journal: Journal,
@@ -91,6 +102,7 @@ pub(crate) struct Kept {
     cdi_dir: PathBuf,
     hook: PathBuf,
     roots: Roots,
+    metadata: bool,
 }
 
 /// Where every distribution has the host's cgroups.
@@ -122,11 +134,19 @@ impl Places<'_> {
         Self { node, ..self }
     }
 
-    /// All that is kept, or everything that is missing to find it.
-    pub(crate) fn kept(&self) -> Result<Kept, Failure> {
-        let all = both(both(self.journal(), self.run_dir()), self.cdi_dir())?;
+    /// All that is kept of a driver's claims, or everything that is missing to find it.
+    pub(crate) fn kept(&self, driver: &str) -> Result<Kept, Failure> {
+        let all = both(both(self.journal(driver), self.run_dir()), self.cdi_dir())?;
         let ((journal, run), cdi_dir) = all;
-        Ok(Kept { journal, run, cdi_dir, hook: self.args.hook.clone(), roots: self.roots() })
+        let (run, hook) = (run.of_driver(driver), self.args.hook.clone());
+        let (roots, metadata) = (self.roots(), self.args.device_metadata);
+        Ok(Kept { journal, run, cdi_dir, hook, roots, metadata })
+    }
+
+    /// The drivers that have, or had, claims here: that of GPUs first.
+    pub(super) fn drivers(&self) -> Result<Vec<String>, Failure> {
+        let others = Journal::drivers(&self.state_dir()?).map_err(|e| Failure::of(e.code(), &e))?;
+        Ok([DRIVER.to_owned()].into_iter().chain(others).collect())
     }
 
     /// The hook that specs name.
@@ -138,13 +158,21 @@ impl Places<'_> {
         Roots { driver: self.args.driver_root.clone(), dev: self.args.dev_root.clone() }
     }
 
-    pub(super) fn journal(&self) -> Result<Journal, Failure> {
+    pub(super) fn journal(&self, driver: &str) -> Result<Journal, Failure> {
+        let state_dir = self.state_dir()?;
+        Ok(match driver {
+            DRIVER => Journal::new(&state_dir),
+            driver => Journal::of_driver(&state_dir, driver),
+        })
+    }
+
+    fn state_dir(&self) -> Result<PathBuf, Failure> {
         let User { state_home, home, .. } = self.user;
         let of_home = || home.as_ref().map(|home| home.join(".local/state"));
         let own = state_home.clone().or_else(of_home).map(|dir| dir.join("divvy"));
         let lacking = "--state-dir is needed: without root it is $XDG_STATE_HOME/divvy, or \
                        $HOME/.local/state/divvy, and neither XDG_STATE_HOME nor HOME is set";
-        Ok(Journal::new(&place(self.args.state_dir.as_ref(), "/var/lib/divvy", own, lacking)?))
+        place(self.args.state_dir.as_ref(), "/var/lib/divvy", own, lacking)
     }
 
     /// As the hook does: without root, records are the user's own.
@@ -167,9 +195,57 @@ impl Places<'_> {
         Policy { switch_mig, adopt_mig, shares }
     }
 
-    /// Whether GPUs were named.
-    pub(super) fn names_gpus(&self) -> bool {
-        self.args.gpus.is_some()
+    /// Whether devices were named: GPUs, or those of a file.
+    pub(super) fn names_devices(&self) -> bool {
+        self.args.gpus.is_some() || !self.args.devices.is_empty()
+    }
+
+    /// The one pool that was named.
+    pub(crate) fn pool(&self) -> Result<Opened, Failure> {
+        let usage = |line| Err(Failure::new("USAGE", line));
+        match (&self.args.gpus, self.args.devices.as_slice()) {
+            (_, []) => Ok(Opened::Gpus(self.gpus()?)),
+            (None, [file]) => Ok(Opened::Declared(self.declared(file)?)),
+            (Some(_), _) => usage(
+                "--gpus and --devices: by hand a claim is one driver's, so only one of them counts",
+            ),
+            (None, _) => usage("--devices: by hand a claim is one driver's, so one file counts"),
+        }
+    }
+
+    /// Every pool that was named.
+    pub(crate) fn pools(&self) -> Result<Vec<Opened>, Failure> {
+        let mut pools: Vec<Opened> = Vec::new();
+        if self.args.gpus.is_some() || self.args.devices.is_empty() {
+            pools.push(Opened::Gpus(self.gpus()?));
+        }
+        for path in &self.args.devices {
+            let file = self.declared(path)?;
+            if pools.iter().any(|other| other.pool().driver() == file.driver()) {
+                let line = format!(
+                    "--devices {}: driver {} has a file already",
+                    shown(path),
+                    file.driver()
+                );
+                return Err(Failure::new("USAGE", line));
+            }
+            pools.push(Opened::Declared(file));
+        }
+        Ok(pools)
+    }
+
+    fn declared(&self, path: &Path) -> Result<DeviceFile, Failure> {
+        let node = match &self.node {
+            Some(node) => node.clone(),
+            None => {
+                let name = file::read(Path::new("/proc/sys/kernel/hostname"), 256, &Trust::Any)
+                    .map_err(|error| Failure::of(error.code(), &error))?;
+                String::from_utf8_lossy(&name).trim().to_lowercase()
+            }
+        };
+        let path = std::path::absolute(path)
+            .map_err(|error| Failure::new("FAILED", format!("--devices: {error}")))?;
+        DeviceFile::open(&path, node).map_err(|error| Failure::of_declared(&error))
     }
 
     /// The GPUs that were named.
@@ -179,7 +255,8 @@ impl Places<'_> {
                 .map_err(|e| Failure::of(e.code(), &e)),
             None => Err(Failure::new(
                 "NO-GPUS",
-                "no GPUs named: --gpus nvml for this machine's, or --gpus sim:FILE",
+                "no devices named: --gpus nvml for this machine's GPUs, --gpus sim:FILE for a simulated \
+                 node's, or --devices FILE",
             )),
         }
     }
@@ -188,17 +265,20 @@ impl Places<'_> {
 // === impl Kept ===
 
 impl Kept {
-    /// The GPUs that a claim was prepared on.
-    pub(crate) fn gpus(&self, address: &str) -> Box<dyn Gpus> {
-        gpu::open(address, &self.roots, Policy::default(), None)
-            .unwrap_or_else(|error| Box::new(Missing::new(address, error)))
+    /// The pool that a claim was prepared on.
+    pub(crate) fn open(&self, address: &str) -> Opened {
+        if let Some(driver) = Pool::declared_driver(address) {
+            return Opened::Declared(DeviceFile::missing(driver));
+        }
+        let gpus = gpu::open(address, &self.roots, Policy::default(), None);
+        Opened::Gpus(gpus.unwrap_or_else(|error| Box::new(Missing::new(address, error))))
     }
 
-    /// The node with these GPUs, in this boot.
-    pub(crate) fn node<'a>(&'a self, gpus: &'a dyn Gpus, boot: &'a str) -> Node<'a> {
-        let Self { journal, run, cdi_dir, hook, .. } = self;
-        let cgroups = Path::new(CGROUPS);
-        Node { gpus, journal, run, cdi_dir, hook, cgroups, boot, call: Call::default() }
+    /// The node with this pool, in this boot.
+    pub(crate) fn node<'a>(&'a self, pool: Pool<'a>, boot: &'a str) -> Node<'a> {
+        let Self { journal, run, cdi_dir, hook, metadata, .. } = self;
+        let (cgroups, metadata, call) = (Path::new(CGROUPS), *metadata, Call::default());
+        Node { pool, journal, run, cdi_dir, hook, cgroups, boot, metadata, call }
     }
 }
 
@@ -213,7 +293,7 @@ fn place(
     if let Some(given) = given {
         return Ok(given.clone());
     }
-    let root = rustix::process::geteuid().is_root() && !divvy_cdi::file::in_user_namespace();
+    let root = rustix::process::geteuid().is_root() && !file::in_user_namespace();
     let own = if root { Some(system.into()) } else { own };
     own.ok_or_else(|| Failure::new("USAGE", format!("{lacking} to an absolute path")))
 }

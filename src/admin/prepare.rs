@@ -44,9 +44,11 @@ impl Prepare {
     pub(super) fn run(&self, places: &Places<'_>) -> Result<Answer, Failure> {
         let name = self.name.as_deref();
         name.map(claim_name).transpose()?;
-        let manifests = read(&self.file, name)?;
-        let (gpus, kept, boot) = (places.gpus()?, places.kept()?, boot()?);
-        let node = kept.node(gpus.as_ref(), &boot);
+        let opened = places.pool()?;
+        let pool = opened.pool();
+        let manifests = read(&self.file, name, pool.driver())?;
+        let (kept, boot) = (places.kept(pool.driver())?, boot()?);
+        let node = kept.node(pool, &boot);
         node.sweep().map_err(|error| failure(&error))?;
         let mut done: Vec<Prepared> = Vec::new();
         for claim in &manifests.claims {
@@ -59,7 +61,7 @@ impl Prepare {
                 }
             }
         }
-        if let Ok(files) = gpus.driver_files()
+        if let Ok(files) = pool.gpus().and_then(|gpus| gpus.driver_files())
             && !files.lacking.is_empty()
         {
             let lacking = files.lacking.join(", ");
@@ -69,9 +71,9 @@ impl Prepare {
     }
 }
 
-/// The claims of a file, all of them or the one with this name.
-pub(super) fn read(file: &Path, name: Option<&str>) -> Result<Manifests, Failure> {
-    only(parse(file, &bytes(file)?)?, file, name)
+/// The claims of a file, all of them or the one with this name, as far as they are this driver's.
+pub(super) fn read(file: &Path, name: Option<&str>, driver: &str) -> Result<Manifests, Failure> {
+    only(parse(file, &bytes(file)?, driver)?, file, name)
 }
 
 /// These claims, or the one of this name.
@@ -96,9 +98,9 @@ pub(super) fn bytes(file: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// The claims and classes among these bytes of a file.
-pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Manifests, Failure> {
+pub(super) fn parse(file: &Path, bytes: &[u8], driver: &str) -> Result<Manifests, Failure> {
     let file = if file == Path::new("-") { "standard input".as_ref() } else { file };
-    Manifests::parse(file, bytes).map_err(|error| match &error {
+    Manifests::parse(file, bytes, driver).map_err(|error| match &error {
         ClaimError::Many { problems, .. } => {
             Failure::all(problems.iter().map(|problem| Failure::of(problem.code(), problem)))
                 .unwrap_or_else(|| Failure::of(error.code(), &error))
@@ -127,7 +129,7 @@ fn answer(done: &[Prepared]) -> Answer {
         let mut table = Table::new(2, &["REQUEST", "DEVICE", "SHARING", "CDI NAME"]);
         let mut devices = Vec::new();
         for device in &entry.devices {
-            let cdi = emit::cdi_name(&entry.uid, device);
+            let cdi = emit::cdi_name(entry, device);
             let sharing = match device.admin {
                 true => "admin access".to_owned(),
                 false => device.sharing.to_string(),

@@ -7,7 +7,7 @@ use divvy_hook::record::Origin;
 use serde_json::json;
 
 use super::{Answer, Exit, Failure, Kept, Places, boot, claim_name, fail, prepare};
-use crate::journal::Entry;
+use crate::{claim::DRIVER, journal::Entry};
 
 /// End claims: their records, CDI specs, partitions and MPS daemons go, time slices are put back.
 ///
@@ -42,13 +42,14 @@ struct Wanted {
 impl Unprepare {
     pub(super) fn run(&self, places: &Places<'_>) -> Result<Answer, Failure> {
         let wanted = self.wanted()?;
-        let kept = places.kept()?;
-        let listed = kept.journal.entries().map_err(|e| Failure::of(e.code(), &e))?;
         let (mut entries, mut damaged) = (Vec::new(), Vec::new());
-        for entry in listed {
-            match entry {
-                Ok(entry) => entries.push(entry),
-                Err(error) => damaged.push(error),
+        for driver in places.drivers()? {
+            let kept = places.kept(&driver)?;
+            for entry in kept.journal.entries().map_err(|e| Failure::of(e.code(), &e))? {
+                match entry {
+                    Ok(entry) => entries.push(entry),
+                    Err(error) => damaged.push(error),
+                }
             }
         }
         let (mut text, mut claims, mut failures) = (String::new(), Vec::new(), Vec::new());
@@ -56,7 +57,7 @@ impl Unprepare {
         for claim in &wanted {
             let found = entries.iter().find(|entry| is(entry, claim));
             let ended = match found {
-                Some(entry) => end(entry, &kept),
+                Some(entry) => end(entry, &places.kept(&entry.driver)?),
                 // It may be the damaged one: do not say that there is none.
                 None if !damaged.is_empty() => {
                     unknown = true;
@@ -90,7 +91,7 @@ impl Unprepare {
 
     fn wanted(&self) -> Result<Vec<Wanted>, Failure> {
         if let Some(file) = &self.file {
-            let claims = prepare::read(file, None)?.claims;
+            let claims = prepare::read(file, None, DRIVER)?.claims;
             let wanted = |claim: crate::claim::Claim| Wanted {
                 title: claim.title(),
                 uid: Some(claim.uid),
@@ -114,10 +115,10 @@ fn is(entry: &Entry, wanted: &Wanted) -> bool {
 }
 
 fn end(entry: &Entry, kept: &Kept) -> Result<bool, Failure> {
-    // On the GPUs that it was prepared on; where they are gone, the rest is ended all the same.
-    let gpus = kept.gpus(&entry.gpus);
+    // On the devices that it was prepared on; where they are gone, the rest is ended all the same.
+    let opened = kept.open(&entry.gpus);
     let boot = boot()?;
-    let node = kept.node(gpus.as_ref(), &boot);
+    let node = kept.node(opened.pool(), &boot);
     let ended = node.sweep().and_then(|()| node.unprepare(&entry.uid));
     ended.map_err(|error| prepare::failure(&error))
 }

@@ -31,7 +31,7 @@ pub enum AllocateError {
     /// The class is neither ours nor in the file.
     #[error(
         "claim {claim}: request {request}: DeviceClass {class:?} is not in the file; known without \
-         being there are gpu.divvy.dev and mig.gpu.divvy.dev"
+         being there {known}"
     )]
     NoClass {
         /// The claim.
@@ -40,6 +40,8 @@ pub enum AllocateError {
         request: String,
         /// The class.
         class: String,
+        /// `are …`
+        known: String,
     },
     /// A field needs what this allocator has not.
     #[error(

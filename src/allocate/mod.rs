@@ -16,6 +16,7 @@ mod wanted;
 
 use crate::{
     claim::{Allocation, Claim, Class, Configured, Given, Share, Toleration},
+    declared::Declaration,
     gpu::Inventory,
     plan::Held,
 };
@@ -32,6 +33,8 @@ const MAX_RESULTS: usize = 32;
 /// What was chosen for a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocated {
+    /// The driver whose devices they are.
+    pub driver: String,
     /// The pool: the node.
     pub pool: String,
     /// The devices, in the order of the requests.
@@ -90,6 +93,19 @@ pub fn allocate(
     choose(claim, classes, &Pool::of(inventory, held))
 }
 
+/// The same of a node's declared devices.
+///
+/// # Errors
+/// As [`allocate`].
+pub fn declared(
+    claim: &Claim,
+    classes: &[Class],
+    (node, declaration): (&str, &Declaration),
+    held: &[Held],
+) -> Result<Allocated, AllocateError> {
+    choose(claim, classes, &Pool::declared(node, declaration, held))
+}
+
 /// [`allocate`], from a pool.
 fn choose(claim: &Claim, classes: &[Class], pool: &Pool) -> Result<Allocated, AllocateError> {
     if claim.requests.is_empty() {
@@ -97,13 +113,14 @@ fn choose(claim: &Claim, classes: &[Class], pool: &Pool) -> Result<Allocated, Al
     }
     let search = || {
         let cel = cel::Cel::new().map_err(|error| broken(claim, error.to_string()))?;
-        let wanted = wanted::of(claim, classes, &cel)?;
+        let wanted = wanted::of(claim, classes, &pool.driver, &cel)?;
         Search::new(claim, pool, &cel, &wanted).run()
     };
     let broken = || Err(broken(claim, "the interpreter of CEL ended at once".to_owned()));
     let results = cel::with_stack(search, broken)?;
     let config = merge::merge(claim, classes, &results);
-    Ok(Allocated { pool: pool.name.clone(), results, config })
+    let (driver, pool) = (pool.driver.clone(), pool.name.clone());
+    Ok(Allocated { driver, pool, results, config })
 }
 
 fn broken(claim: &Claim, why: String) -> AllocateError {
@@ -129,6 +146,7 @@ impl Allocated {
         Allocation {
             results: self.results.iter().map(given).collect(),
             config: self.config.iter().filter_map(ours).collect(),
+            drivers: [self.driver.clone()].into(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     claim::DRIVER,
+    declared::Declaration,
     gpu::Inventory,
     plan::{self, Held, Target},
     publish::{self, Device, Offer, Slice},
@@ -32,48 +33,65 @@ pub(super) struct Pool {
 impl Pool {
     /// What a node publishes, and what claims hold of it.
     pub(super) fn of(inventory: &Inventory, held: &[Held]) -> Self {
-        let mut pool = Self {
-            driver: DRIVER.to_owned(),
-            name: inventory.node.clone(),
-            devices: Vec::new(),
-            counters: BTreeMap::new(),
-            taken: BTreeMap::new(),
-            consumed: BTreeMap::new(),
-        };
+        let mut pool = Self::empty(DRIVER, &inventory.node);
         publish::slices(inventory, Offer::default()).into_iter().for_each(|slice| pool.add(slice));
         pool.hold(inventory, held);
         pool
     }
 
+    /// What a node's file declares, and what claims hold of it.
+    pub(super) fn declared(node: &str, declaration: &Declaration, held: &[Held]) -> Self {
+        let mut pool = Self::empty(&declaration.driver, node);
+        pool.devices = declaration.published();
+        for device in declaration.published() {
+            let target = Target::Declared { device: device.name.clone() };
+            let of_it = || held.iter().filter(|held| held.target == target);
+            let is_whole =
+                |held: &&Held| held.share.is_none() || !device.allow_multiple_allocations;
+            if let Some(by) = of_it().find(is_whole) {
+                pool.taken.insert(device.name.clone(), format!("held by claim {}", by.claim));
+            }
+            pool.consume(&device, of_it());
+        }
+        pool
+    }
+
+    fn empty(driver: &str, name: &str) -> Self {
+        let (driver, name) = (driver.to_owned(), name.to_owned());
+        let (devices, counters, taken, consumed) = Default::default();
+        Self { driver, name, devices, counters, taken, consumed }
+    }
+
     /// Takes what claims hold of a node's devices. The counters of what they hold are not
     /// subtracted: whatever overlaps it is taken, which says by whom.
     pub(super) fn hold(&mut self, inventory: &Inventory, held: &[Held]) {
-        let shared: BTreeMap<&str, &Device> = self
+        let shared: BTreeMap<String, Device> = self
             .devices
             .iter()
             .filter(|device| device.allow_multiple_allocations)
-            .map(|device| (device.name.as_str(), device))
+            .map(|device| (device.name.clone(), device.clone()))
             .collect();
         for device in inventory.devices() {
             let name = device.name().to_string();
-            let published = shared.get(name.as_str());
+            let published = shared.get(&name);
             if let Some(by) = plan::obstacle(&device, held, published.is_some()) {
                 self.taken.insert(name, by.strip_prefix("is ").unwrap_or(&by).to_owned());
                 continue;
             }
             let Some(published) = published else { continue };
             let target = Target::of(&device);
-            let consumed = self.consumed.entry(name).or_default();
-            let shares = held.iter().filter(|held| held.target == target);
-            for (name, amount) in
-                shares.filter_map(|held| held.share.as_ref()).flat_map(|s| &s.consumed)
-            {
-                let Some((own, _)) = named(&published.capacity, name, &self.driver) else {
-                    continue;
-                };
-                let sum = consumed.entry(own.to_owned()).or_insert(Quantity::ZERO);
-                *sum = sum.plus(*amount);
-            }
+            self.consume(published, held.iter().filter(|held| held.target == target));
+        }
+    }
+
+    /// Takes from a device the shares of it that claims have.
+    fn consume<'h>(&mut self, device: &Device, held: impl Iterator<Item = &'h Held>) {
+        let consumed = self.consumed.entry(device.name.clone()).or_default();
+        for (name, amount) in held.filter_map(|held| held.share.as_ref()).flat_map(|s| &s.consumed)
+        {
+            let Some((own, _)) = named(&device.capacity, name, &self.driver) else { continue };
+            let sum = consumed.entry(own.to_owned()).or_insert(Quantity::ZERO);
+            *sum = sum.plus(*amount);
         }
     }
 

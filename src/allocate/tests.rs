@@ -46,7 +46,7 @@ fn manifests(devices: &str) -> Manifests {
         "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: c}}\n\
          spec:\n  devices:\n    {devices}\n---\n{CLASSES}"
     );
-    Manifests::parse(Path::new("c.yaml"), text.as_bytes()).unwrap()
+    Manifests::parse(Path::new("c.yaml"), text.as_bytes(), "gpu.divvy.dev").unwrap()
 }
 
 fn allocated(devices: &str, held: &[Held]) -> Result<Allocated, AllocateError> {

@@ -41,6 +41,7 @@ pub(super) struct Condition {
 pub(super) fn of<'a>(
     claim: &'a Claim,
     classes: &[Class],
+    driver: &str,
     cel: &Cel,
 ) -> Result<Vec<Alternatives<'a>>, AllocateError> {
     let mut all = Vec::new();
@@ -63,7 +64,7 @@ pub(super) fn of<'a>(
             return Err(AllocateError::TooMany { claim, request, wanted: least });
         }
         let alternatives =
-            asks.into_iter().map(|(name, ask)| wanted(claim, name, ask, classes, cel));
+            asks.into_iter().map(|(name, ask)| wanted(claim, name, ask, classes, (driver, cel)));
         all.push(alternatives.collect::<Result<_, _>>()?);
     }
     Ok(all)
@@ -74,7 +75,7 @@ fn wanted<'a>(
     request: String,
     ask: &'a Ask,
     classes: &[Class],
-    cel: &Cel,
+    (driver, cel): (&str, &Cel),
 ) -> Result<Wanted<'a>, AllocateError> {
     if let Some(field) = ask.restrictions.first() {
         let field = format!("request {request}: {field}");
@@ -82,9 +83,10 @@ fn wanted<'a>(
     }
     let selectors = match classes.iter().find(|class| class.name == ask.class) {
         Some(class) => class.selectors.clone(),
-        None => own_class(&ask.class).ok_or_else(|| {
+        None => own_class(&ask.class, driver).ok_or_else(|| {
             let (claim, class) = (claim.title(), ask.class.clone());
-            AllocateError::NoClass { claim, request: request.clone(), class }
+            let known = known_classes(driver);
+            AllocateError::NoClass { claim, request: request.clone(), class, known }
         })?,
     };
     let class = selectors.into_iter().map(|selector| (selector, format!("class {}", ask.class)));
@@ -100,15 +102,30 @@ fn wanted<'a>(
     Ok(Wanted { request, ask, conditions })
 }
 
-/// The selectors of a class that is known without being in the file.
-fn own_class(name: &str) -> Option<Vec<Selector>> {
-    let kind = match name {
-        "gpu.divvy.dev" => "gpu",
-        "mig.gpu.divvy.dev" => "mig",
+const GPU_CLASS: &str = "gpu.divvy.dev";
+const MIG_CLASS: &str = "mig.gpu.divvy.dev";
+
+/// The classes that are known without being in the file, in words.
+fn known_classes(driver: &str) -> String {
+    match driver {
+        DRIVER => format!("are {GPU_CLASS} and {MIG_CLASS}"),
+        driver => format!("is {driver}"),
+    }
+}
+
+/// The selectors of a class that is known without being in the file: those of the chart for GPUs, and
+/// for declared devices all of their driver's, under its name.
+fn own_class(name: &str, driver: &str) -> Option<Vec<Selector>> {
+    let of_kind = |kind| {
+        format!(
+            "device.driver == \"{DRIVER}\" && device.attributes[\"{DRIVER}\"].type == \"{kind}\""
+        )
+    };
+    let expression = match name {
+        GPU_CLASS => of_kind("gpu"),
+        MIG_CLASS => of_kind("mig"),
+        _ if name == driver => format!("device.driver == \"{driver}\""),
         _ => return None,
     };
-    let expression = format!(
-        "device.driver == \"{DRIVER}\" && device.attributes[\"{DRIVER}\"].type == \"{kind}\""
-    );
     Some(vec![Selector { expression, place: format!("class {name}") }])
 }

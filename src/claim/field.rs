@@ -11,7 +11,7 @@ use crate::quantity::{Quantity, QuantityError};
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
-pub(super) struct Field<'a> {
+pub(crate) struct Field<'a> {
     manifest: Manifest<'a>,
     node: &'a Node<'a>,
     path: String,
@@ -26,17 +26,22 @@ const MAX_SHOWN: usize = 40;
 
 impl<'a> Field<'a> {
     /// The top of a document. What a person wrote is strict; the API server may be newer than we are.
-    pub(super) fn top(manifest: Manifest<'a>, node: &'a Node<'a>) -> Self {
+    pub(crate) fn top(manifest: Manifest<'a>, node: &'a Node<'a>) -> Self {
         Self { manifest, node, path: String::new(), strict: manifest.bytes.is_some() }
     }
 
     /// The same, where fields that are not known are errors from here on.
-    pub(super) fn strictly(self) -> Self {
+    pub(crate) fn strictly(self) -> Self {
         Self { strict: true, ..self }
     }
 
+    /// The driver whose part of it is ours.
+    pub(crate) fn driver(&self) -> &'a str {
+        self.manifest.driver
+    }
+
     /// `file:line:column: spec.devices.requests[0]`
-    pub(super) fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         let file = self.manifest.file.display();
         match self.manifest.position(self.node.at) {
             Some(at) => format!("{file}:{}:{}: {}", at.line, at.column, self.path),
@@ -45,7 +50,7 @@ impl<'a> Field<'a> {
     }
 
     /// The value under `key`; unset and `null` are the same, as in Kubernetes.
-    pub(super) fn get(&self, key: &str) -> Result<Option<Self>, ClaimError> {
+    pub(crate) fn get(&self, key: &str) -> Result<Option<Self>, ClaimError> {
         let Value::Map(entries) = &self.node.value else {
             return Err(self.mismatch("an object"));
         };
@@ -55,31 +60,27 @@ impl<'a> Field<'a> {
     }
 
     /// The value under `key`, which must be set.
-    pub(super) fn need(&self, key: &str) -> Result<Self, ClaimError> {
+    pub(crate) fn need(&self, key: &str) -> Result<Self, ClaimError> {
         self.get(key)?.ok_or_else(|| self.wrong(format!("{key} is missing")))
     }
 
     /// The text under `key`, if it is set.
-    pub(super) fn text(&self, key: &str) -> Result<Option<String>, ClaimError> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<String>, ClaimError> {
         self.get(key)?.map(|field| field.as_text().map(str::to_owned)).transpose()
     }
 
     /// The text under `key`, which must be set.
-    pub(super) fn need_text(&self, key: &str) -> Result<String, ClaimError> {
+    pub(crate) fn need_text(&self, key: &str) -> Result<String, ClaimError> {
         Ok(self.need(key)?.as_text()?.to_owned())
     }
 
     /// The truth value under `key`; unset is false.
-    pub(super) fn flag(&self, key: &str) -> Result<bool, ClaimError> {
-        let Some(field) = self.get(key)? else { return Ok(false) };
-        match field.node.value {
-            Value::Bool(flag, _) => Ok(flag),
-            _ => Err(field.mismatch("a truth value")),
-        }
+    pub(crate) fn flag(&self, key: &str) -> Result<bool, ClaimError> {
+        self.get(key)?.map_or(Ok(false), |field| field.as_flag())
     }
 
     /// The list under `key`, of at most `most` items; unset is empty.
-    pub(super) fn list(&self, key: &str, most: usize) -> Result<Vec<Self>, ClaimError> {
+    pub(crate) fn list(&self, key: &str, most: usize) -> Result<Vec<Self>, ClaimError> {
         let Some(field) = self.get(key)? else { return Ok(Vec::new()) };
         let Value::Seq(nodes) = &field.node.value else {
             return Err(field.mismatch("a list"));
@@ -92,12 +93,12 @@ impl<'a> Field<'a> {
     }
 
     /// The texts of the list under `key`, of at most `most`; unset is empty.
-    pub(super) fn texts(&self, key: &str, most: usize) -> Result<Vec<String>, ClaimError> {
+    pub(crate) fn texts(&self, key: &str, most: usize) -> Result<Vec<String>, ClaimError> {
         self.list(key, most)?.iter().map(|field| field.as_text().map(str::to_owned)).collect()
     }
 
     /// The pairs of the mapping that this is, at most `most`.
-    pub(super) fn pairs(&self, most: usize) -> Result<Vec<(&'a str, Self)>, ClaimError> {
+    pub(crate) fn pairs(&self, most: usize) -> Result<Vec<(&'a str, Self)>, ClaimError> {
         let Value::Map(entries) = &self.node.value else {
             return Err(self.mismatch("an object"));
         };
@@ -109,7 +110,7 @@ impl<'a> Field<'a> {
     }
 
     /// The quantity that this is, a text or a number.
-    pub(super) fn as_quantity(&self) -> Result<Quantity, ClaimError> {
+    pub(crate) fn as_quantity(&self) -> Result<Quantity, ClaimError> {
         let text = match &self.node.value {
             Value::Str(text) | Value::Number(text) => text,
             _ => return Err(self.mismatch("a quantity, such as 16Gi")),
@@ -122,8 +123,22 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The whole number that this is.
+    pub(crate) fn as_integer(&self) -> Result<i64, ClaimError> {
+        let number = self.node.integer().and_then(|number| i64::try_from(number).ok());
+        number.ok_or_else(|| self.mismatch("a whole number of 64 bits"))
+    }
+
+    /// The truth value that this is.
+    pub(crate) fn as_flag(&self) -> Result<bool, ClaimError> {
+        match self.node.value {
+            Value::Bool(flag, _) => Ok(flag),
+            _ => Err(self.mismatch("a truth value")),
+        }
+    }
+
     /// The text that this is.
-    pub(super) fn as_text(&self) -> Result<&'a str, ClaimError> {
+    pub(crate) fn as_text(&self) -> Result<&'a str, ClaimError> {
         match &self.node.value {
             Value::Str(text) => Ok(text),
             Value::Number(text) => {
@@ -134,7 +149,7 @@ impl<'a> Field<'a> {
     }
 
     /// The whole number, from 1 to `most`, that this is.
-    pub(super) fn as_count(&self, most: u32) -> Result<u32, ClaimError> {
+    pub(crate) fn as_count(&self, most: u32) -> Result<u32, ClaimError> {
         let count = self.node.integer().and_then(|count| u32::try_from(count).ok());
         count.filter(|count| (1..=most).contains(count)).ok_or_else(|| {
             let found = match &self.node.value {
@@ -146,7 +161,7 @@ impl<'a> Field<'a> {
     }
 
     /// True for a list, mapping or text with nothing in it.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match &self.node.value {
             Value::Null => true,
             Value::Bool(..) | Value::Number(_) => false,
@@ -157,7 +172,7 @@ impl<'a> Field<'a> {
     }
 
     /// Refuses any key but these where it is strict, as the API server does then.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), ClaimError> {
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), ClaimError> {
         let Value::Map(entries) = &self.node.value else {
             return Err(self.mismatch("an object"));
         };
@@ -177,7 +192,7 @@ impl<'a> Field<'a> {
     }
 
     /// The only key of a mapping that must have exactly one of `known`.
-    pub(super) fn one_of(&self, known: &[&str]) -> Result<(&'a str, Self), ClaimError> {
+    pub(crate) fn one_of(&self, known: &[&str]) -> Result<(&'a str, Self), ClaimError> {
         self.only(known)?;
         match &self.node.value {
             Value::Map(entries) => match entries.as_slice() {
@@ -189,7 +204,7 @@ impl<'a> Field<'a> {
     }
 
     /// What the text that this is stands for, one of `known`; `what` such texts are called.
-    pub(super) fn one_word<T: Copy>(
+    pub(crate) fn one_word<T: Copy>(
         &self,
         what: &str,
         known: &[(&str, T)],
@@ -205,12 +220,12 @@ impl<'a> Field<'a> {
     }
 
     /// The error that this value is wrong.
-    pub(super) fn wrong(&self, message: impl Into<String>) -> ClaimError {
+    pub(crate) fn wrong(&self, message: impl Into<String>) -> ClaimError {
         self.problem("CLAIM-INVALID", message.into())
     }
 
     /// [`Self::wrong`], with a code of its own.
-    pub(super) fn problem(&self, code: &'static str, message: String) -> ClaimError {
+    pub(crate) fn problem(&self, code: &'static str, message: String) -> ClaimError {
         ClaimError::Invalid(Box::new(Problem {
             file: self.manifest.file.to_owned(),
             at: self.manifest.position(self.node.at),

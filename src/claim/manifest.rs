@@ -10,11 +10,11 @@ use divvy_hook::record::Consumer;
 use serde::Serialize;
 
 use super::{
-    Allocation, Claim, ClaimError, ConfigEntry, Configured, DRIVER, Given, Manifest, Request,
-    Selector, Share, Wants, ask, covers,
+    Allocation, Claim, ClaimError, ConfigEntry, Configured, Given, Manifest, Request, Selector,
+    Share, Wants, ask, covers,
     field::Field,
     local_uid,
-    name::{named, uid},
+    name::{named, uid, wrong_with},
     schema, served, tree,
 };
 
@@ -49,19 +49,23 @@ const MAX_CONSUMERS: usize = 256;
 
 const API_GROUP: &str = "resource.k8s.io/";
 
+/// The annotation of a claim that a template made.
+const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
+
 // === impl Manifests ===
 
 impl Manifests {
-    /// The claims and classes among the bytes of a file, in any form that Kubernetes served.
+    /// The claims and classes among the bytes of a file, in any form that Kubernetes served, as far as
+    /// they are this driver's.
     ///
     /// # Errors
     /// On the first thing that is wrong in each object, all of them; and without any claim.
-    pub fn parse(file: &Path, bytes: &[u8]) -> Result<Self, ClaimError> {
+    pub fn parse(file: &Path, bytes: &[u8], driver: &str) -> Result<Self, ClaimError> {
         let shown = || file.display().to_string();
         let documents = doc::read_all(bytes)
             .map_err(|source| ClaimError::Document { file: shown(), source })?;
         let documents: Vec<_> = documents.into_iter().flat_map(flat).collect();
-        let manifest = Manifest { file, bytes: Some(bytes) };
+        let manifest = Manifest { file, bytes: Some(bytes), driver };
         let mut found = Self::default();
         let mut others = BTreeSet::new();
         let mut problems = Vec::new();
@@ -166,16 +170,16 @@ fn flat(mut document: Node<'_>) -> Vec<Node<'_>> {
 // === impl Claim ===
 
 impl Claim {
-    /// The claim that the API server has, as far as a node has use for it: who it is, what it was given, and who
-    /// may use it. What a newer Kubernetes adds is passed over; our own configuration stays strict.
+    /// The claim that the API server has, as far as a node has use for it: who it is, what it was given of this
+    /// driver's, and who may use it. What a newer Kubernetes adds is passed over; our own configuration stays strict.
     ///
     /// # Errors
     /// On the first thing that is wrong; `title` names the claim in them.
-    pub fn of_api(title: &str, bytes: &[u8]) -> Result<Self, ClaimError> {
+    pub fn of_api(title: &str, bytes: &[u8], driver: &str) -> Result<Self, ClaimError> {
         let file = format!("claim {title}");
         let object = doc::read(bytes)
             .map_err(|source| ClaimError::Document { file: file.clone(), source })?;
-        let manifest = Manifest { file: file.as_ref(), bytes: None };
+        let manifest = Manifest { file: file.as_ref(), bytes: None, driver };
         let mut claim = identity(&Field::top(manifest, &object))?;
         if let Some(status) = Field::top(manifest, &object).get("status")? {
             claim.read_status(&status, None)?;
@@ -191,7 +195,7 @@ impl Claim {
         let file = format!("claim {title}");
         let object = doc::read(bytes)
             .map_err(|source| ClaimError::Document { file: file.clone(), source })?;
-        let manifest = Manifest { file: file.as_ref(), bytes: None };
+        let manifest = Manifest { file: file.as_ref(), bytes: None, driver: "" };
         Ok(identity(&Field::top(manifest, &object))?.uid)
     }
 
@@ -224,10 +228,13 @@ fn identity(object: &Field<'_>) -> Result<Claim, ClaimError> {
         Some(field) => uid(&field)?,
         None => local_uid(&namespace, &name),
     };
+    let annotations = metadata.get("annotations")?;
+    let pod_claim = annotations.map(|all| all.text(POD_CLAIM)).transpose()?.flatten();
     Ok(Claim {
         uid,
         namespace,
         name,
+        pod_claim: pod_claim.filter(|name| wrong_with(name).is_none()),
         requests: Vec::new(),
         constraints: Vec::new(),
         config: Vec::new(),
@@ -310,15 +317,16 @@ fn config(
 fn allocation(field: &Field<'_>, requests: Option<&[Request]>) -> Result<Allocation, ClaimError> {
     field.only(schema::ALLOCATION)?;
     let Some(devices) = field.get("devices")? else {
-        return Ok(Allocation { results: Vec::new(), config: Vec::new() });
+        return Ok(Allocation::default());
     };
     devices.only(schema::ALLOCATED)?;
-    let mut results = Vec::new();
+    let (mut results, mut drivers) = (Vec::new(), BTreeSet::new());
     for result in devices.list("results", MAX_ITEMS)? {
         result.only(schema::RESULT)?;
         let (request, driver) = (result.need_text("request")?, result.need_text("driver")?);
         let (pool, device) = (result.need_text("pool")?, result.need_text("device")?);
-        if driver != DRIVER {
+        drivers.insert(driver.clone());
+        if driver != field.driver() {
             continue;
         }
         if requests.is_some_and(|requests| !has(requests, &request)) {
@@ -347,7 +355,8 @@ fn allocation(field: &Field<'_>, requests: Option<&[Request]>) -> Result<Allocat
     }
     classes.append(&mut claims);
     let config = config(&classes, schema::ALLOCATED_CONFIG, requests, Some(&results))?;
-    Ok(Allocation { results, config: config.into_iter().filter_map(|entry| entry.ours).collect() })
+    let config = config.into_iter().filter_map(|entry| entry.ours).collect();
+    Ok(Allocation { results, config, drivers })
 }
 
 /// True for the name of a request, and for `request/subrequest`.

@@ -3,16 +3,20 @@
 
 mod ask;
 mod config;
-mod field;
+pub(crate) mod field;
 mod manifest;
-mod name;
+pub(crate) mod name;
 mod review;
 mod schema;
 pub(crate) mod served;
 mod share;
 pub(crate) mod tree;
 
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path,
+};
 
 use serde::Serialize;
 
@@ -52,6 +56,9 @@ pub struct Claim {
     pub config: Vec<ConfigEntry>,
     /// What it was given, once it was.
     pub allocation: Option<Allocation>,
+    /// The pod's name for it, where a template made it. No part of what is asked for.
+    #[serde(skip)]
+    pub pod_claim: Option<String>,
     /// Who may use it (`status.reservedFor`). They come and go: no part of what is asked for.
     #[serde(skip)]
     pub consumers: Vec<Consumer>,
@@ -154,12 +161,15 @@ pub struct Selector {
 }
 
 /// What a claim was given.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Allocation {
-    /// Our driver's devices.
+    /// The devices of the driver that it was read for.
     pub results: Vec<Given>,
-    /// Our driver's configuration, classes' before the claim's.
+    /// That driver's configuration, classes' before the claim's.
     pub config: Vec<Configured>,
+    /// Every driver that it has devices of. No part of what is asked for.
+    #[serde(skip)]
+    pub drivers: BTreeSet<String>,
 }
 
 /// One device that a request was given.
@@ -179,10 +189,12 @@ pub struct Given {
 
 /// What errors name.
 #[derive(Debug, Clone, Copy)]
-struct Manifest<'a> {
-    file: &'a Path,
+pub(crate) struct Manifest<'a> {
+    pub(crate) file: &'a Path,
     /// A person's text, in which errors have a line; none of what the API server sent.
-    bytes: Option<&'a [u8]>,
+    pub(crate) bytes: Option<&'a [u8]>,
+    /// Whose devices and configuration are read.
+    pub(crate) driver: &'a str,
 }
 
 /// Why a claim cannot be read from a file.

@@ -32,7 +32,7 @@ pub(super) fn named(metadata: &Field<'_>, key: &str) -> Result<String, ClaimErro
 }
 
 /// A DNS label, as the names of requests are.
-pub(super) fn label(field: &Field<'_>, key: &str) -> Result<String, ClaimError> {
+pub(crate) fn label(field: &Field<'_>, key: &str) -> Result<String, ClaimError> {
     let name = named(field, key)?;
     if name.len() > 63 || name.contains('.') {
         let message = "must be a DNS label: at most 63 lower case letters, digits and -";

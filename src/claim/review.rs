@@ -2,7 +2,7 @@
 
 use divvy_cdi::doc;
 
-use super::{ClaimError, Configured, Manifest, field::Field, manifest::MAX_ITEMS, schema};
+use super::{ClaimError, Configured, DRIVER, Manifest, field::Field, manifest::MAX_ITEMS, schema};
 
 /// What is wrong with the configuration for our driver in an object as the API server has it, in any form that it serves: a
 /// ResourceClaim, a ResourceClaimTemplate or a DeviceClass; every other kind has none. What is addressed to NVIDIA's
@@ -13,7 +13,7 @@ pub fn review(bytes: &[u8]) -> Vec<ClaimError> {
         Ok(object) => object,
         Err(source) => return vec![ClaimError::Document { file: file.to_owned(), source }],
     };
-    let top = Field::top(Manifest { file: file.as_ref(), bytes: None }, &object);
+    let top = Field::top(Manifest { file: file.as_ref(), bytes: None, driver: DRIVER }, &object);
     match entries(&top) {
         Err(error) => vec![error],
         Ok((entries, known)) => {

@@ -41,7 +41,7 @@ fn entry(parameters: &str) -> String {
 }
 
 fn parse(text: &str) -> Result<Manifests, ClaimError> {
-    Manifests::parse(Path::new("c.yaml"), text.as_bytes())
+    Manifests::parse(Path::new("c.yaml"), text.as_bytes(), "gpu.divvy.dev")
 }
 
 fn claim(text: &str) -> Claim {

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use divvy_hook::record::{ClaimRecord, DeviceRef, PodRecord, VERSION};
 
-use super::pod::Pod;
+use super::pod::{Pod, Use};
 
 /// What a claim of a pod is to us.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Of<'a> {
-    /// Our driver gave it devices, and this is its record.
-    Us(&'a ClaimRecord),
-    /// It has no device of our driver's.
+    /// Drivers of ours gave it devices, and these are their records.
+    Us(&'a BTreeMap<String, ClaimRecord>),
+    /// It has no device of ours.
     Others,
 }
 
@@ -26,19 +26,11 @@ pub(super) fn record(pod: &Pod, boot: &str, claims: &BTreeMap<&str, Of<'_>>) -> 
     for (container, uses) in &pod.containers {
         let mut devices: Vec<DeviceRef> = Vec::new();
         for one in uses {
-            let Some(Of::Us(claim)) = claims.get(one.claim.as_str()) else { continue };
-            let requests = claim.requests.iter();
-            let named = requests.filter(|(request, _)| match &one.request {
-                Some(wanted) => *request == wanted,
-                None => true,
-            });
-            for name in named.flat_map(|(_, names)| names) {
-                let Some(spec) = claim.specs.get(name) else { continue };
-                if devices.iter().any(|device| device.name == *name) {
-                    continue;
+            let Some(Of::Us(records)) = claims.get(one.claim.as_str()) else { continue };
+            for device in records.values().flat_map(|claim| named(claim, one)) {
+                if devices.iter().all(|known| known.name != device.name) {
+                    devices.push(device);
                 }
-                let (path, digest) = (spec.path.clone(), spec.digest.clone());
-                devices.push(DeviceRef { name: name.clone(), path, digest });
             }
         }
         if !devices.is_empty() {
@@ -47,4 +39,16 @@ pub(super) fn record(pod: &Pod, boot: &str, claims: &BTreeMap<&str, Of<'_>>) -> 
     }
     let Pod { uid, namespace, name, .. } = pod.clone();
     Some(PodRecord { version: VERSION, uid, namespace, name, boot: boot.to_owned(), containers })
+}
+
+/// The devices of a claim that a container names.
+fn named<'a>(claim: &'a ClaimRecord, one: &'a Use) -> impl Iterator<Item = DeviceRef> + 'a {
+    let requests = claim.requests.iter();
+    let named = requests
+        .filter(|(request, _)| one.request.as_ref().is_none_or(|wanted| *request == wanted));
+    named.flat_map(|(_, names)| names).filter_map(|name| {
+        let spec = claim.specs.get(name)?;
+        let (path, digest) = (spec.path.clone(), spec.digest.clone());
+        Some(DeviceRef { name: name.clone(), path, digest })
+    })
 }

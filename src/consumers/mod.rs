@@ -11,6 +11,7 @@ mod state;
 mod watch;
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::{admin::tell, api::Api, claim::Claim, journal::Entry, plugin};
 use pod::Pod;
-use state::State;
+use state::{Claims, State};
 
 /// The pods of this node.
 #[derive(Debug)]
@@ -43,9 +44,17 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 // === impl Pods ===
 
 impl Pods {
-    /// The pods of the node of this name. Nothing is asked before [`Self::run`].
-    pub fn new(api: Api, node: String, run: RunDir, boot: String) -> Arc<Self> {
-        let (state, seen, asks) = (Mutex::default(), Condvar::new(), Notify::new());
+    /// The pods of the node of this name, and the claims of these drivers. Nothing is asked before
+    /// [`Self::run`].
+    pub fn new(
+        api: Api,
+        node: String,
+        drivers: BTreeSet<String>,
+        run: RunDir,
+        boot: String,
+    ) -> Arc<Self> {
+        let state = Mutex::new(State { drivers, ..State::default() });
+        let (seen, asks) = (Condvar::new(), Notify::new());
         Arc::new(Self { api, node, run, boot, state, seen, asks })
     }
 
@@ -100,20 +109,26 @@ impl Pods {
 
     /// The records of the cluster's claims, as they are.
     fn read_claims(&self, state: &mut State) {
-        match self.run.claims() {
-            Ok(claims) => {
-                let good = claims.into_iter().filter_map(|(_, claim)| claim.ok());
-                state.claims = good.filter_map(|claim| self.kept(claim)).collect();
+        let mut all = Claims::new();
+        for driver in &state.drivers {
+            match self.run.of_driver(driver).claims() {
+                Ok(claims) => {
+                    let good = claims.into_iter().filter_map(|(_, claim)| claim.ok());
+                    for record in good.filter_map(|claim| self.kept(claim)) {
+                        all.entry(record.uid.clone()).or_default().insert(driver.clone(), record);
+                    }
+                }
+                Err(error) => return say(&error),
             }
-            Err(error) => say(&error),
         }
+        state.claims = all;
     }
 
     /// What is kept of a claim's record, if it is of the cluster and of this boot.
-    fn kept(&self, claim: ClaimRecord) -> Option<(String, ClaimRecord)> {
+    fn kept(&self, claim: ClaimRecord) -> Option<ClaimRecord> {
         let of_cluster = matches!(claim.origin, divvy_hook::record::Origin::Api);
         let kept = of_cluster && claim.boot == self.boot;
-        kept.then(|| (claim.uid.clone(), ClaimRecord { stamp: None, ..claim }))
+        kept.then(|| ClaimRecord { stamp: None, ..claim })
     }
 
     /// The records of pods that are not here.
@@ -169,21 +184,26 @@ impl Pods {
 
 impl plugin::Consumers for Pods {
     fn prepared(&self, claim: &Claim, entry: &Entry) {
-        let record = match self.run.claim(&entry.uid) {
+        let record = match entry.run().claim(&entry.uid) {
             Ok(record) => record,
             Err(error) => return say(&error),
         };
         let mut state = self.wait_for(self.state(), &claim.consumers);
-        if let Some((uid, record)) = record.and_then(|record| self.kept(record)) {
-            state.claims.insert(uid, record);
+        if let Some(record) = record.and_then(|record| self.kept(record)) {
+            let records = state.claims.entry(entry.uid.clone()).or_default();
+            records.insert(entry.driver.clone(), record);
         }
+        state.learn_of(claim);
         let of_claim = state.pods_of(&claim.namespace, &claim.name);
         of_claim.iter().for_each(|uid| self.settle(&mut state, uid));
     }
 
-    fn unprepared(&self, claim: &str) {
+    fn unprepared(&self, driver: &str, claim: &str) {
         let mut state = self.state();
-        state.claims.remove(claim);
+        if let Some(records) = state.claims.get_mut(claim) {
+            records.remove(driver);
+        }
+        state.claims.retain(|_, records| !records.is_empty());
         for uid in state.pods_with(claim) {
             state.unlearn(&uid, claim);
             self.remove(&mut state, &uid);

@@ -11,18 +11,24 @@ use super::{
     index::{self, Of},
     pod::Pod,
 };
+use crate::claim::Claim;
 
 /// What is known.
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// The drivers of this node.
+    pub(super) drivers: BTreeSet<String>,
     /// By UID.
     pub(super) pods: BTreeMap<String, Tracked>,
-    /// The cluster's claims that are prepared here, by UID.
-    pub(super) claims: BTreeMap<String, ClaimRecord>,
+    /// The cluster's claims that are prepared here.
+    pub(super) claims: Claims,
     /// The API server told of all of them once; since then it tells of them as they come, but for
     /// interruptions.
     pub(super) is_listed: bool,
 }
+
+/// Claims by UID, each with the record of every driver that has prepared its part of it.
+pub(super) type Claims = BTreeMap<String, BTreeMap<String, ClaimRecord>>;
 
 /// A pod, and what is known of its claims.
 #[derive(Debug)]
@@ -40,8 +46,13 @@ pub(super) struct Tracked {
 /// What is known of a claim of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It has devices of ours, and this UID; the pod is among those who may use it.
-    Ours(String),
+    /// It has devices of ours; the pod is among those who may use it.
+    Ours {
+        /// Its UID.
+        uid: String,
+        /// The drivers of ours that it has them of.
+        drivers: BTreeSet<String>,
+    },
     /// It has none of ours.
     Others,
 }
@@ -98,16 +109,14 @@ impl State {
 
     /// The UIDs of the pods that have the claim of this UID.
     pub(super) fn pods_with(&self, claim: &str) -> Vec<String> {
-        let has = |tracked: &&Tracked| {
-            tracked.known.values().any(|known| matches!(known, Known::Ours(uid) if uid == claim))
-        };
+        let has = |tracked: &&Tracked| tracked.known.values().any(|known| known.is(claim));
         self.pods.values().filter(has).map(|tracked| tracked.pod.uid.clone()).collect()
     }
 
     /// Forgets that a pod has this claim: the next of its name may be another.
     pub(super) fn unlearn(&mut self, pod: &str, claim: &str) {
         if let Some(tracked) = self.pods.get_mut(pod) {
-            tracked.known.retain(|_, known| !matches!(known, Known::Ours(uid) if uid == claim));
+            tracked.known.retain(|_, known| !known.is(claim));
         }
     }
 
@@ -119,7 +128,7 @@ impl State {
         tracked.written = record;
         let before = tracked.known.len();
         tracked.known.retain(|_, known| match known {
-            Known::Ours(uid) => claims.contains_key(uid),
+            Known::Ours { uid, drivers } => all_of(claims, uid, drivers).is_some(),
             Known::Others => true,
         });
         tracked.known.len() == before
@@ -146,20 +155,36 @@ impl State {
         true
     }
 
+    /// What a claim that is prepared is to the pods that may use it.
+    pub(super) fn learn_of(&mut self, claim: &Claim) {
+        let Some(allocation) = &claim.allocation else { return };
+        let drivers: BTreeSet<String> =
+            allocation.drivers.intersection(&self.drivers).cloned().collect();
+        for pod in claim.consumers.iter().filter(|consumer| consumer.kind == "Pod") {
+            let known = Known::Ours { uid: claim.uid.clone(), drivers: drivers.clone() };
+            self.learn(&pod.uid, &claim.name, known);
+        }
+    }
+
     /// What is to be done about a pod's record.
     pub(super) fn settled(&mut self, uid: &str, boot: &str) -> Settled {
         let Some(tracked) = self.pods.get_mut(uid) else { return Settled::Same };
-        tracked.learn_from(&self.claims);
+        // What another driver is yet to prepare, a record does not tell.
+        if let (1, Some(driver)) = (self.drivers.len(), self.drivers.first()) {
+            tracked.learn_from(&self.claims, driver);
+        }
         let mut claims = BTreeMap::new();
         for name in &tracked.pod.claims {
             let known = name.as_ref().and_then(|name| Some((name, tracked.known.get(name)?)));
             let of = match known {
                 Some((name, Known::Others)) => (name.as_str(), Of::Others),
-                Some((name, Known::Ours(uid))) => match self.claims.get(uid) {
-                    Some(record) => (name.as_str(), Of::Us(record)),
-                    // Not prepared, or not any more.
-                    None => return Settled::None,
-                },
+                Some((name, Known::Ours { uid, drivers })) => {
+                    match all_of(&self.claims, uid, drivers) {
+                        Some(records) => (name.as_str(), Of::Us(records)),
+                        // Not prepared, or not any more.
+                        None => return Settled::None,
+                    }
+                }
                 None => return Settled::Unknown,
             };
             claims.insert(of.0, of.1);
@@ -197,6 +222,24 @@ impl State {
     }
 }
 
+/// The records of a claim, once these drivers have prepared it.
+fn all_of<'a>(
+    claims: &'a Claims,
+    uid: &str,
+    drivers: &BTreeSet<String>,
+) -> Option<&'a BTreeMap<String, ClaimRecord>> {
+    let records = claims.get(uid)?;
+    drivers.iter().all(|driver| records.contains_key(driver)).then_some(records)
+}
+
+// === impl Known ===
+
+impl Known {
+    fn is(&self, claim: &str) -> bool {
+        matches!(self, Self::Ours { uid, .. } if uid == claim)
+    }
+}
+
 // === impl Tracked ===
 
 impl Tracked {
@@ -205,7 +248,7 @@ impl Tracked {
     }
 
     /// A prepared claim that is reserved for the pod by its UID needs no question.
-    fn learn_from(&mut self, claims: &BTreeMap<String, ClaimRecord>) {
+    fn learn_from(&mut self, claims: &Claims, driver: &str) {
         let Self { pod: Pod { uid, namespace, claims: names, .. }, known, .. } = self;
         for name in names.iter().flatten() {
             if known.contains_key(name) {
@@ -216,8 +259,10 @@ impl Tracked {
                     && claim.name == *name
                     && claim.consumers.iter().any(|consumer| consumer.uid == *uid)
             };
-            if let Some(claim) = claims.values().find(is) {
-                known.insert(name.clone(), Known::Ours(claim.uid.clone()));
+            let mut records = claims.values().filter_map(|records| records.get(driver));
+            if let Some(claim) = records.find(is) {
+                let (uid, drivers) = (claim.uid.clone(), [driver.to_owned()].into());
+                known.insert(name.clone(), Known::Ours { uid, drivers });
             }
         }
     }

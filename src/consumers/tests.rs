@@ -8,9 +8,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Pods, pod::Pod, state::Known};
-use crate::{api::Api, plugin::Consumers as _};
+use crate::{api::Api, claim::DRIVER, plugin::Consumers as _};
 
 const BOOT: &str = "this-boot";
+
+fn ours(uid: &str) -> Known {
+    Known::Ours { uid: uid.to_owned(), drivers: [DRIVER.to_owned()].into() }
+}
 
 struct World {
     dir: TempDir,
@@ -39,7 +43,10 @@ impl World {
         let runtime = runtime.expect("a runtime");
         let api = runtime.block_on(Api::new(Some(&config))).expect("an API server");
         let run = RunDir::new(dir.path().join("run"));
-        Self { pods: Pods::new(api, "node1".into(), run, BOOT.into()), dir }
+        Self {
+            pods: Pods::new(api, "node1".into(), [DRIVER.to_owned()].into(), run, BOOT.into()),
+            dir,
+        }
     }
 
     fn run(&self) -> RunDir {
@@ -63,7 +70,8 @@ impl World {
     fn prepare(&self, claim: &str, consumers: &[&str]) {
         let record = record_of(claim, consumers);
         self.run().write_claim(&record).expect("a record");
-        self.pods.state().claims.insert(record.uid.clone(), record);
+        let records = [(DRIVER.to_owned(), record.clone())];
+        self.pods.state().claims.insert(record.uid, records.into());
         let of_claim = self.pods.state().pods_of("default", claim);
         let mut state = self.pods.state();
         of_claim.iter().for_each(|uid| self.pods.settle(&mut state, uid));
@@ -169,7 +177,7 @@ fn only_the_pods_that_a_claim_is_reserved_for_get_it() {
     assert_eq!(world.given("p"), Some(vec![("main".into(), names("c", &["a", "b"]))]));
     assert_eq!(world.record("q"), None);
     // The API server says that it is by now, of the same claim.
-    assert!(world.pods.state().learn("q", "c", Known::Ours("c-uid".into())));
+    assert!(world.pods.state().learn("q", "c", ours("c-uid")));
     world.pods.refresh();
     assert_eq!(world.given("q"), Some(vec![("main".into(), names("c", &["a", "b"]))]));
 }
@@ -179,7 +187,7 @@ fn a_claim_of_another_uid_is_another_claim() {
     let world = World::new();
     world.prepare("c", &["p"]);
     world.pods.apply(one_claim("q", "c"));
-    assert!(world.pods.state().learn("q", "c", Known::Ours("of-its-successor".into())));
+    assert!(world.pods.state().learn("q", "c", ours("of-its-successor")));
     world.pods.refresh();
     assert_eq!(world.record("q"), None);
 }
@@ -242,7 +250,7 @@ fn a_record_goes_with_its_pod_and_with_its_claim() {
     world.pods.delete("q");
     assert_eq!(world.record("q"), None);
     assert!(world.run().remove_claim("c-uid").expect("it is removed"));
-    world.pods.unprepared("c-uid");
+    world.pods.unprepared(DRIVER, "c-uid");
     assert_eq!(world.record("p"), None);
     // Prepared again, as after a restart of the kubelet.
     world.prepare("c", &["p"]);

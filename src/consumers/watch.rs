@@ -1,7 +1,7 @@
 //! The watch is what keeps the state current: the API server tells of the node's pods, and is asked
 //! for claims of which nothing is known here.
 
-use std::{pin::pin, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Instant};
 
 use k8s_openapi::api::core::v1 as core;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -114,7 +114,9 @@ impl Pods {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Known>, ApiError> {
-        Ok(self.api.claim(namespace, name).await?.and_then(|text| known(&text, pod)))
+        let drivers = self.state().drivers.clone();
+        let text = self.api.claim(namespace, name).await?;
+        Ok(text.and_then(|text| known(&text, pod, &drivers)))
     }
 
     async fn look_again(self: &Arc<Self>) {
@@ -140,14 +142,15 @@ impl Pods {
     }
 }
 
-/// What a claim of a pod is to us, by its text; none while that is not settled, or cannot be read.
-fn known(text: &str, pod: &str) -> Option<Known> {
-    let claim = Claim::of_api("", text.as_bytes()).ok()?;
+/// What a claim of a pod is to these drivers, by its text; none while that is not settled, or cannot be
+/// read.
+fn known(text: &str, pod: &str, drivers: &BTreeSet<String>) -> Option<Known> {
+    let claim = Claim::of_api("", text.as_bytes(), "").ok()?;
     let reserved = claim.consumers.iter().any(|consumer| consumer.uid == pod);
     let allocation = claim.allocation.filter(|_| reserved)?;
-    // The results are those of our driver.
-    Some(match allocation.results.is_empty() {
+    let drivers: BTreeSet<String> = allocation.drivers.intersection(drivers).cloned().collect();
+    Some(match drivers.is_empty() {
         true => Known::Others,
-        false => Known::Ours(claim.uid),
+        false => Known::Ours { uid: claim.uid, drivers },
     })
 }

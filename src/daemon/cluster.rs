@@ -4,13 +4,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, watch};
 
-use super::http::Place;
+use super::http::{Place, Watched};
 use crate::{
     admin::exit::Failure,
     api::Api,
     claim::{is_uid, wrong_with},
     consumers::Pods,
     plugin::{Kubelet, Machine, Plugin},
+    pool::Pool,
     publish::{self, View},
 };
 
@@ -39,11 +40,12 @@ pub(super) struct ClusterArgs {
     pub(super) http: Option<Place>,
 }
 
-/// The node as one of its cluster's.
+/// A driver of the node as one of its cluster's.
 pub(super) struct Member {
+    driver: String,
     pub(super) plugin: Plugin,
     /// How far its devices are published.
-    pub(super) published: watch::Receiver<publish::State>,
+    published: watch::Receiver<publish::State>,
     /// Has the node looked at for what is to be published.
     notice: Arc<Notify>,
 }
@@ -54,36 +56,58 @@ const LOOK: Duration = Duration::from_secs(5);
 // === impl Member ===
 
 impl Member {
-    /// Makes the node one of its cluster's, under this name.
+    /// Makes the node one of its cluster's, under this name, with each of its drivers.
     pub(super) async fn join(
-        machine: Arc<Machine>,
+        machines: &[Arc<Machine>],
         node: String,
         cluster: ClusterArgs,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Vec<Self>, Failure> {
         let api = Api::new(cluster.kubeconfig.as_deref()).await;
         let api = api.map_err(|e| Failure::of(e.code(), &e))?;
         // The kubelet is told where our socket is.
         let dir = std::path::absolute(&cluster.kubelet_dir)
             .map_err(|error| Failure::new("FAILED", format!("--kubelet-dir: {error}")))?;
         let kubelet = Kubelet { node: node.clone(), dir, pod: cluster.pod_uid };
-        let (run, boot) = (machine.node().run.clone(), machine.node().boot.to_owned());
-        let pods = Pods::new(api.clone(), node.clone(), run, boot);
-        let consumers = pods.clone();
-        let plugin = Plugin::start(kubelet, Arc::clone(&machine), api.clone(), consumers).await;
-        let plugin = plugin.map_err(|e| Failure::of(e.code(), &e))?;
-        let (state, published) = watch::channel(publish::State::default());
-        let notice = Arc::new(Notify::new());
-        let options = publish::Options {
-            node,
-            beside_other_driver: cluster.beside_other_driver,
-            every: LOOK,
-            notice: Arc::clone(&notice),
-        };
-        let look = move || View::of(machine.gpus(), machine.node().journal, Default::default());
-        // Both end with the runtime.
+        let Some(first) = machines.first() else { return Ok(Vec::new()) };
+        let (run, boot) = (first.node().run.clone(), first.node().boot.to_owned());
+        let drivers = machines.iter().map(|machine| machine.pool().driver().to_owned());
+        let pods = Pods::new(api.clone(), node.clone(), drivers.collect(), run, boot);
+        let mut members = Vec::new();
+        for machine in machines {
+            let (machine, consumers) = (Arc::clone(machine), pods.clone());
+            let driver = machine.pool().driver().to_owned();
+            let plugin =
+                Plugin::start(kubelet.clone(), Arc::clone(&machine), api.clone(), consumers);
+            let plugin = plugin.await.map_err(|e| Failure::of(e.code(), &e))?;
+            let (state, published) = watch::channel(publish::State::default());
+            let notice = Arc::new(Notify::new());
+            let options = publish::Options {
+                driver: driver.clone(),
+                node: node.clone(),
+                beside_other_driver: cluster.beside_other_driver,
+                every: LOOK,
+                notice: Arc::clone(&notice),
+            };
+            let look = move || {
+                machine.reload();
+                let journal = machine.node().journal;
+                match machine.pool() {
+                    Pool::Gpus(gpus) => View::of(gpus, journal, Default::default()),
+                    Pool::Declared(file) => View::of_declared(file, journal),
+                }
+            };
+            // It ends with the runtime, and so do the pods.
+            tokio::spawn(publish::run(api.clone(), Arc::new(look), options, state));
+            members.push(Self { driver, plugin, published, notice });
+        }
         tokio::spawn(pods.run());
-        tokio::spawn(publish::run(api, Arc::new(look), options, state));
-        Ok(Self { plugin, published, notice })
+        Ok(members)
+    }
+
+    /// For whoever watches it.
+    pub(super) fn watched(&self) -> Watched {
+        let (driver, published) = (self.driver.clone(), self.published.clone());
+        Watched { driver, monitor: self.plugin.monitor(), published }
     }
 
     /// What follows a round.

@@ -2,7 +2,7 @@
 //! nobody can hold it shut for others: the kubelet's probes above all.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     convert::Infallible,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{admin::exit::Failure, plugin::Monitor, publish};
+use crate::{admin::exit::Failure, claim::DRIVER, plugin::Monitor, publish};
 
 /// Where the door is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +36,22 @@ pub(super) enum Place {
 /// Answers.
 #[derive(Clone)]
 pub(super) struct Door {
-    pub(super) monitor: Monitor,
-    pub(super) published: watch::Receiver<publish::State>,
+    /// Each driver of the node.
+    pub(super) watched: Vec<Watched>,
     /// When the last round ended.
     pub(super) round: watch::Receiver<Instant>,
     /// How long after it the next one has ended, if all is well.
     pub(super) overdue: Duration,
     /// Metrics are collected for one at a time.
     pub(super) collecting: Arc<Mutex<()>>,
+}
+
+/// A driver, and how it is.
+#[derive(Clone)]
+pub(super) struct Watched {
+    pub(super) driver: String,
+    pub(super) monitor: Monitor,
+    pub(super) published: watch::Receiver<publish::State>,
 }
 
 /// Who is at the door, the first to come first.
@@ -161,14 +169,11 @@ impl Door {
                 (wait, "no round has ended for too long\n".to_owned())
             }
             "/healthz" => (ok, "ok\n".to_owned()),
-            "/readyz" => match lacks(self.monitor.is_registered(), &self.published.borrow()) {
+            "/readyz" => match self.watched.iter().find_map(Watched::lacks) {
                 None => (ok, "ok\n".to_owned()),
                 Some(lacks) => (wait, format!("{lacks}\n")),
             },
-            "/metrics" => {
-                let _turn = self.collecting.lock().await;
-                (ok, self.monitor.metrics().await)
-            }
+            "/metrics" => (ok, self.metrics().await),
             _ => (StatusCode::NOT_FOUND, "/healthz, /readyz and /metrics are here\n".to_owned()),
         };
         let mut response = Response::new(text);
@@ -176,6 +181,66 @@ impl Door {
         let kind = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         Ok(response)
+    }
+
+    /// The metrics of all drivers.
+    async fn metrics(&self) -> String {
+        let _turn = self.collecting.lock().await;
+        let mut texts = Vec::new();
+        for Watched { driver, monitor, .. } in &self.watched {
+            texts.push((driver.as_str(), monitor.metrics().await));
+        }
+        together(&texts)
+    }
+}
+
+/// The metrics of several drivers as one text, each line with its driver's name; those of one as they
+/// are. What is of one name stands together, as Prometheus wants it.
+fn together(texts: &[(&str, String)]) -> String {
+    if let [(_, text)] = texts {
+        return text.clone();
+    }
+    let (mut heads, mut lines) = (Vec::<(&str, Vec<&str>)>::new(), BTreeMap::<&str, String>::new());
+    for (driver, text) in texts {
+        let mut family = "";
+        for line in text.lines() {
+            if let Some(head) = line.strip_prefix("# ") {
+                let name = head.split(' ').nth(1).unwrap_or_default();
+                family = name;
+                match heads.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, head)) if head.contains(&line) => {}
+                    Some((_, head)) => head.push(line),
+                    None => heads.push((name, vec![line])),
+                }
+                continue;
+            }
+            let end = line.find(['{', ' ']).unwrap_or(line.len());
+            let (name, rest) = line.split_at(end);
+            let rest = match rest.strip_prefix('{') {
+                Some(labels) => format!("{{driver=\"{driver}\",{labels}"),
+                None => format!("{{driver=\"{driver}\"}}{rest}"),
+            };
+            lines.entry(family).or_default().push_str(&format!("{name}{rest}\n"));
+        }
+    }
+    let mut all = String::new();
+    for (name, head) in heads {
+        head.iter().for_each(|line| all.extend([line, "\n"]));
+        all.push_str(lines.get(name).map_or("", String::as_str));
+    }
+    all
+}
+
+// === impl Watched ===
+
+impl Watched {
+    /// What is in the way of a pod that is to get its devices here.
+    fn lacks(&self) -> Option<String> {
+        let lacks = lacks(self.monitor.is_registered(), &self.published.borrow())?;
+        Some(match self.driver.as_str() {
+            DRIVER => lacks,
+            driver => format!("{driver}: {lacks}"),
+        })
     }
 }
 

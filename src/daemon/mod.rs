@@ -35,7 +35,8 @@ use crate::{
 /// slices, MPS daemons, CDI spec and record are brought back where they are missing. SIGTERM ends it.
 ///
 /// With --node-name it is the node's DRA driver as well: it registers with the kubelet as gpu.divvy.dev, and
-/// prepares and ends the claims of the node's pods.
+/// under the name of the driver of each file of --devices; and prepares and ends the claims of the node's
+/// pods.
 #[derive(Debug, Parser)]
 #[command(name = "divvy-node", version, max_term_width = 100)]
 struct Cli {
@@ -89,45 +90,51 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
 
 fn serve(cli: Cli, user: &User) -> Result<Exit, Failure> {
     let places = Places::new(cli.places, user).of_node(cli.cluster.node_name.clone());
-    let (gpus, kept) = (places.gpus()?, places.kept()?);
-    let journal = kept.journal.path().display().to_string();
     // A boot ends with the daemon, so it is asked once.
-    let machine = Machine::new(gpus, kept, crate::admin::boot()?);
+    let (boot, mut machines) = (crate::admin::boot()?, Vec::new());
+    for opened in places.pools()? {
+        let kept = places.kept(opened.pool().driver())?;
+        machines.push(Arc::new(Machine::new(opened, kept, boot.clone())));
+    }
     if cli.once {
-        return Ok(round(&machine.node(), true, &mut Told::new()));
+        let rounds = machines.iter().map(|machine| round(&machine.node(), true, &mut Told::new()));
+        let failed = rounds.filter(|exit| *exit != Exit::Ok).last();
+        return Ok(failed.unwrap_or(Exit::Ok));
     }
     let mut builder = runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new("FAILED", format!("threads: {error}")))?;
-    let kept = runtime.block_on(keep(Arc::new(machine), &journal, cli.cluster, cli.interval));
+    let kept = runtime.block_on(keep(machines, cli.cluster, cli.interval));
     runtime.shutdown_timeout(GRACE);
     kept.map(|()| Exit::Ok)
 }
 
 /// Round after round, and between them what the kubelet asks for.
 async fn keep(
-    machine: Arc<Machine>,
-    journal: &str,
+    machines: Vec<Arc<Machine>>,
     cluster: ClusterArgs,
     seconds: u16,
 ) -> Result<(), Failure> {
     let mut signals = Signals::take()
         .map_err(|error| Failure::new("FAILED", format!("taking signals: {error}")))?;
     let (every, http) = (Duration::from_secs(seconds.into()), cluster.http);
-    let mut member = match cluster.node_name.clone() {
-        Some(node) => Some(Member::join(Arc::clone(&machine), node, cluster).await?),
-        None => None,
+    let mut members = match cluster.node_name.clone() {
+        Some(node) => Member::join(&machines, node, cluster).await?,
+        None => Vec::new(),
     };
     let (ended, round) = watch::channel(Instant::now());
-    if let (Some(member), Some(place)) = (&member, http) {
+    if let Some(place) = http {
         let listener = Door::open(place).await?;
-        let (monitor, published) = (member.plugin.monitor(), member.published.clone());
+        let watched = members.iter().map(Member::watched).collect();
         let (overdue, collecting) = (every * 2 + OVERDUE, Arc::default());
-        let door = Door { monitor, published, round, overdue, collecting };
+        let door = Door { watched, round, overdue, collecting };
         tokio::spawn(door.serve(listener));
     }
-    tell(&format!("keeping {} in step with {journal}\n", machine.gpus().address()));
-    let mut told = Told::new();
+    for machine in &machines {
+        let journal = machine.node().journal.path().display();
+        tell(&format!("keeping {} in step with {journal}\n", machine.pool().address()));
+    }
+    let mut told: Vec<Told> = machines.iter().map(|_| Told::new()).collect();
     let mut rounds = interval(every);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while signals.wait(rounds.tick()).await {
@@ -135,27 +142,40 @@ async fn keep(
             biased;
             // What it is at it finishes.
             () = signals.end() => break,
-            () = next_round(&machine, &mut told) => {}
+            () = next_rounds(&machines, &mut told) => {}
         }
-        if let Some(member) = &mut member {
-            tokio::select! {
-                biased;
-                () = signals.end() => break,
-                () = member.look() => {}
-            }
+        tokio::select! {
+            biased;
+            () = signals.end() => break,
+            () = look(&mut members) => {}
         }
         ended.send_replace(Instant::now());
     }
-    if let Some(member) = member {
-        member.plugin.end().await;
+    // Each takes its time for what it is at.
+    let ends = members.into_iter().map(|member| tokio::spawn(member.plugin.end()));
+    for end in ends.collect::<Vec<_>>() {
+        let _panicked = end.await;
     }
     Ok(())
+}
+
+async fn next_rounds(machines: &[Arc<Machine>], told: &mut [Told]) {
+    for (machine, told) in machines.iter().zip(told) {
+        next_round(machine, told).await;
+    }
+}
+
+async fn look(members: &mut [Member]) {
+    for member in members {
+        member.look().await;
+    }
 }
 
 /// One round, where it keeps nobody waiting. A defect that ends it ends no other.
 async fn next_round(machine: &Arc<Machine>, told: &mut Told) {
     let (machine, mut earlier) = (Arc::clone(machine), std::mem::take(told));
     let round = spawn_blocking(move || {
+        machine.reload();
         round(&machine.node(), false, &mut earlier);
         earlier
     });

@@ -3,6 +3,7 @@
 
 mod edits;
 mod hook;
+mod metadata;
 mod mps;
 mod node;
 
@@ -11,8 +12,8 @@ use std::{
     path::Path,
 };
 
-use divvy_cdi::spec::{Device, Spec, Version};
-use divvy_hook::record::{self, CLAIM_KIND, ClaimRecord, Driver, SpecRef, Stamp};
+use divvy_cdi::spec::{ContainerEdits, Device, Spec, Version};
+use divvy_hook::record::{self, CLAIM_CLASS, ClaimRecord, Driver, SpecRef, Stamp};
 
 use crate::{
     claim::{DRIVER, is_uid},
@@ -24,23 +25,34 @@ use crate::{
 
 use edits::{Numbers, VOID, edits};
 pub use hook::{HOOK, HookError};
+pub use metadata::{Metadata, Told, metadata, metadata_dir};
 pub use node::{Named, TooOld, lower, node};
 
 /// The file name of a claim's spec.
-pub fn spec_name(uid: &str) -> String {
-    format!("{OF_CLAIM}{uid}.json")
+pub fn spec_name(driver: &str, uid: &str) -> String {
+    format!("{driver}{OF_CLAIM}{uid}.json")
 }
 
-/// The UID of the claim whose spec has this file name.
-pub fn uid_of(name: &str) -> Option<&str> {
-    name.strip_prefix(OF_CLAIM)?.strip_suffix(".json").filter(|uid| is_uid(uid))
+/// The UID of the claim whose spec, of this driver's, has this file name.
+pub fn uid_of<'a>(driver: &str, name: &'a str) -> Option<&'a str> {
+    let rest = name.strip_prefix(driver)?.strip_prefix(OF_CLAIM)?;
+    rest.strip_suffix(".json").filter(|uid| is_uid(uid))
 }
 
-const OF_CLAIM: &str = "gpu.divvy.dev-claim_";
+const OF_CLAIM: &str = "-claim_";
 
-/// The CDI name of a claim's device.
-pub fn cdi_name(uid: &str, device: &Planned) -> String {
-    format!("{CLAIM_KIND}={}", device_name(uid, device))
+/// The CDI kind of a driver's prepared claims.
+fn kind(driver: &str) -> String {
+    format!("{driver}/{CLAIM_CLASS}")
+}
+
+/// The CDI name of a claim's device, as its entry has it.
+pub fn cdi_name(Entry { driver, uid, .. }: &Entry, device: &Planned) -> String {
+    name_of(driver, uid, device)
+}
+
+fn name_of(driver: &str, uid: &str, device: &Planned) -> String {
+    format!("{}={}", kind(driver), device_name(uid, device))
 }
 
 /// The name of a claim's device in its spec. Shares are told apart by their IDs: a claim may have
@@ -83,15 +95,35 @@ pub fn spec(parts: Vec<Part<'_>>, common: Files, hook: &Path) -> Result<Spec, Ho
         }
         Ok(Device { name: part.name, annotations: BTreeMap::new(), container_edits })
     };
+    Ok(of_claim(DRIVER, parts.into_iter().map(device).collect::<Result<_, _>>()?, shared))
+}
+
+/// The spec of a claim on declared devices: each by its name there and in the pool, with its edits.
+pub fn declared(driver: &str, parts: Vec<(String, &str, ContainerEdits)>) -> Spec {
+    let device = |(name, device, mut container_edits): (String, &str, ContainerEdits)| {
+        // No device is without: a spec could not have it.
+        container_edits.env.push(format!("{}={device}", variable(&format!("{driver}_{device}"))));
+        Device { name, annotations: BTreeMap::new(), container_edits }
+    };
+    of_claim(driver, parts.into_iter().map(device).collect(), ContainerEdits::default())
+}
+
+fn of_claim(driver: &str, devices: Vec<Device>, container_edits: ContainerEdits) -> Spec {
     let mut spec = Spec {
         version: Version::V0_3_0,
-        kind: CLAIM_KIND.to_owned(),
+        kind: kind(driver),
         annotations: BTreeMap::new(),
-        devices: parts.into_iter().map(device).collect::<Result<_, _>>()?,
-        container_edits: shared,
+        devices,
+        container_edits,
     };
     spec.version = Version::required_by(&spec);
-    Ok(spec)
+    spec
+}
+
+/// Adds the files by which its containers are told what they have.
+pub fn tell(spec: &mut Spec, entry: &Entry) {
+    spec.devices.extend(metadata(entry).iter().map(Told::device));
+    spec.version = Version::required_by(spec);
 }
 
 /// The record of a claim whose spec has these bytes, and is for this version of the driver.
@@ -99,11 +131,17 @@ pub fn record(entry: &Entry, bytes: &[u8], driver: &str) -> ClaimRecord {
     let mut requests = BTreeMap::<String, Vec<String>>::new();
     let mut specs = BTreeMap::new();
     let (path, digest) = (entry.spec_path(), record::digest(bytes));
+    let told = metadata(entry);
     for device in &entry.devices {
-        let name = cdi_name(&entry.uid, device);
+        let name = cdi_name(entry, device);
         // Containers name requests, never subrequests.
         let request = device.request.split('/').next().unwrap_or_default();
         requests.entry(request.to_owned()).or_default().push(name.clone());
+        specs.insert(name, SpecRef { path: path.clone(), digest: digest.clone() });
+    }
+    for told in told {
+        let name = told.cdi_name(entry);
+        requests.entry(told.request).or_default().push(name.clone());
         specs.insert(name, SpecRef { path: path.clone(), digest: digest.clone() });
     }
     ClaimRecord {
@@ -112,7 +150,10 @@ pub fn record(entry: &Entry, bytes: &[u8], driver: &str) -> ClaimRecord {
         uid: entry.uid.clone(),
         namespace: entry.namespace.clone(),
         name: entry.name.clone(),
-        driver: Driver { name: DRIVER.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        driver: Driver {
+            name: entry.driver.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
         boot: entry.boot.clone(),
         requests,
         specs,

@@ -6,7 +6,7 @@ use divvy_cdi::{
     spec::{DeviceType, HookName, Spec, Version, check},
 };
 
-use super::{HookError, Part, cdi_name, spec};
+use super::{HookError, Part, name_of, spec};
 use crate::{
     claim::{Share, Sharing},
     gpu::{Files, Link, MountFile, MountKind, NodeFile},
@@ -65,8 +65,11 @@ fn shares_of_a_device_have_names_of_their_own() {
         admin: false,
         share,
     };
-    assert_eq!(cdi_name("uid", &device(None)), "gpu.divvy.dev/claim=uid-gpu-a");
-    assert_eq!(cdi_name("uid", &device(Some(share("s")))), "gpu.divvy.dev/claim=uid-gpu-a-s");
+    assert_eq!(name_of("gpu.divvy.dev", "uid", &device(None)), "gpu.divvy.dev/claim=uid-gpu-a");
+    assert_eq!(
+        name_of("gpu.divvy.dev", "uid", &device(Some(share("s")))),
+        "gpu.divvy.dev/claim=uid-gpu-a-s"
+    );
 }
 
 #[test]

@@ -138,6 +138,13 @@ pub enum Occupant<'a> {
 // === impl Inventory ===
 
 impl Inventory {
+    /// Of a node without GPUs.
+    pub fn none(node: &str) -> Self {
+        let (node, name) = (node.to_owned(), "none".to_owned());
+        let driver = Driver { name, version: String::new(), cuda: (0, 0) };
+        Self { node, driver, gpus: Vec::new(), faults: Vec::new(), policy: Policy::default() }
+    }
+
     /// The GPU with this UUID.
     pub fn gpu(&self, uuid: &str) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.uuid == uuid)

@@ -6,7 +6,8 @@ use divvy_hook::record::{Consumer, Origin, RunDir};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    emit,
+    claim::DRIVER,
+    emit::{self, Metadata},
     plan::{Daemon, Held, Planned, Step, Target},
 };
 
@@ -22,11 +23,14 @@ pub struct Entry {
     pub namespace: String,
     /// The claim's name.
     pub name: String,
+    /// Whose devices these are: a claim may have others of another driver's.
+    #[serde(default = "gpu_driver", skip_serializing_if = "is_gpu_driver")]
+    pub driver: String,
     /// Who asked for it.
     pub origin: Origin,
     /// [`crate::claim::Claim::digest`] of what was asked for.
     pub asked: String,
-    /// The GPUs it is on: [`crate::gpu::Gpus::address`].
+    /// The pool that it is on: [`crate::pool::Pool::address`].
     pub gpus: String,
     /// Where its CDI spec is written, absolute.
     pub cdi_dir: PathBuf,
@@ -41,6 +45,9 @@ pub struct Entry {
     pub stage: Stage,
     /// Its devices.
     pub devices: Vec<Planned>,
+    /// What its containers are told of them, where they are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Metadata>,
     /// The changes of the machine that are made or about to be, in their order.
     pub steps: Vec<Step>,
 }
@@ -54,6 +61,14 @@ pub enum Stage {
     Started,
     /// It is prepared.
     Done,
+}
+
+fn gpu_driver() -> String {
+    DRIVER.to_owned()
+}
+
+fn is_gpu_driver(driver: &str) -> bool {
+    driver == DRIVER
 }
 
 // === impl Entry ===
@@ -73,15 +88,15 @@ impl Entry {
 
     /// The file of its CDI spec.
     pub fn spec_path(&self) -> PathBuf {
-        self.cdi_dir.join(emit::spec_name(&self.uid))
+        self.cdi_dir.join(emit::spec_name(&self.driver, &self.uid))
     }
 
     /// The directory of its record.
     pub fn run(&self) -> RunDir {
-        RunDir::new(&self.run_dir)
+        RunDir::new(&self.run_dir).of_driver(&self.driver)
     }
 
-    /// The GPUs on which it has something, or is about to.
+    /// The GPUs, or declared devices, on which it has something, or is about to.
     pub fn gpus(&self) -> BTreeSet<String> {
         let steps = self.steps.iter().flat_map(Step::gpus);
         self.devices

@@ -25,7 +25,10 @@ use std::{
 use divvy_cdi::file::{self, Durability, FileError, Trust};
 use serde::Deserialize;
 
-use crate::{claim::is_uid, lock::LockError};
+use crate::{
+    claim::{is_uid, wrong_with},
+    lock::LockError,
+};
 
 use stranger::Strangers;
 
@@ -105,6 +108,9 @@ pub const VERSION: u32 = 1;
 
 const MAX_BYTES: usize = 1 << 20;
 
+/// Where drivers other than that of GPUs have their journals.
+const DRIVERS: &str = "drivers";
+
 /// How often the entry of one claim is kept after it was damaged.
 const MAX_KEPT: u32 = 100;
 
@@ -118,6 +124,34 @@ impl Journal {
     pub fn new(state_dir: &Path) -> Self {
         let (state_dir, dir) = (state_dir.to_owned(), state_dir.join("claims"));
         Self { state_dir, dir, strangers: Arc::default() }
+    }
+
+    /// The journal of a driver other than that of GPUs, in the same state directory.
+    pub fn of_driver(state_dir: &Path, driver: &str) -> Self {
+        Self::new(&state_dir.join(DRIVERS).join(driver))
+    }
+
+    /// The drivers that have a journal of their own in a state directory.
+    ///
+    /// # Errors
+    /// When it cannot be listed, or others can write it. One that is missing is empty.
+    pub fn drivers(state_dir: &Path) -> Result<Vec<String>, JournalError> {
+        let path = state_dir.join(DRIVERS);
+        file::check_dir(&path, &Trust::of_process())?;
+        let failed = |source| JournalError::Directory { path: path.clone(), source };
+        let listing = match std::fs::read_dir(&path) {
+            Ok(listing) => listing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut drivers = Vec::new();
+        for entry in listing {
+            let name = entry.map_err(failed)?.file_name();
+            drivers
+                .extend(name.to_str().filter(|name| wrong_with(name).is_none()).map(str::to_owned));
+        }
+        drivers.sort();
+        Ok(drivers)
     }
 
     /// Where the entries lie.

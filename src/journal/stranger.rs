@@ -33,11 +33,11 @@ pub(super) struct Strangers {
 // === impl Journal ===
 
 impl Journal {
-    /// The UIDs of the claims that have a spec in this directory and no entry here.
+    /// The UIDs of the claims that have a spec of this driver's in this directory and no entry here.
     ///
     /// # Errors
     /// When the directory cannot be listed. One that is missing is empty.
-    pub fn strangers(&self, dir: &Path) -> Result<BTreeSet<String>, JournalError> {
+    pub fn strangers(&self, dir: &Path, driver: &str) -> Result<BTreeSet<String>, JournalError> {
         let failed = |source| FileError::Io { path: dir.to_owned(), doing: "read", source };
         let id = match std::fs::metadata(dir) {
             Ok(dir) => (dir.dev(), dir.ino()),
@@ -45,10 +45,10 @@ impl Journal {
             Err(error) => return Err(failed(error).into()),
         };
         let mut last = self.strangers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let known = last.take().filter(|known| known.id == id).and_then(Strangers::now);
+        let known = last.take().filter(|known| known.id == id).and_then(|known| known.now(driver));
         let mut strangers = match known {
             Some(known) => known,
-            None => Strangers::list(dir, id).map_err(failed)?,
+            None => Strangers::list(dir, id, driver).map_err(failed)?,
         };
         // After the specs: a claim of ours has an entry before its spec, and until that is gone.
         strangers.uids.retain(|uid| !self.has(uid).unwrap_or(false));
@@ -61,7 +61,7 @@ impl Journal {
 // === impl Strangers ===
 
 impl Strangers {
-    fn list(dir: &Path, id: (u64, u64)) -> io::Result<Self> {
+    fn list(dir: &Path, id: (u64, u64), driver: &str) -> io::Result<Self> {
         // First: what comes while it is listed is told too.
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).and_then(|watch| {
             let come = WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::CREATE;
@@ -71,13 +71,14 @@ impl Strangers {
         let mut uids = BTreeSet::new();
         for entry in std::fs::read_dir(dir)? {
             let name = entry?.file_name();
-            uids.extend(name.to_str().and_then(emit::uid_of).map(str::to_owned));
+            let uid = name.to_str().and_then(|name| emit::uid_of(driver, name));
+            uids.extend(uid.map(str::to_owned));
         }
         Ok(Self { id, watch: watch.ok(), uids })
     }
 
     /// With what came and went since; none where that cannot be known.
-    fn now(mut self) -> Option<Self> {
+    fn now(mut self, driver: &str) -> Option<Self> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(self.watch.as_ref()?, &mut buffer);
         loop {
@@ -91,7 +92,8 @@ impl Strangers {
                 return None;
             }
             let name = event.file_name().and_then(|name| name.to_str().ok());
-            let Some(uid) = name.and_then(emit::uid_of) else { continue };
+            let uid = name.and_then(|name| emit::uid_of(driver, name));
+            let Some(uid) = uid else { continue };
             match event.events().intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE) {
                 true => self.uids.remove(uid),
                 false => self.uids.insert(uid.to_owned()),

@@ -14,6 +14,8 @@ fn entry(uid: &str) -> Entry {
     let target =
         Target::Partition { gpu: "GPU-1".to_owned(), profile: "1g.10gb".to_owned(), placement };
     Entry {
+        driver: "gpu.divvy.dev".to_owned(),
+        metadata: None,
         version: VERSION,
         uid: uid.to_owned(),
         namespace: "default".to_owned(),
@@ -227,8 +229,8 @@ fn who_is_not_known_is_seen_as_their_specs_come_and_go() {
     let journal = Journal::new(dir.path());
     let work = journal.work("b", Call::default()).unwrap();
     let cdi = dir.path().join("cdi");
-    let strangers = || Vec::from_iter(journal.strangers(&cdi).unwrap()).join(" ");
-    let spec = |uid: &str| cdi.join(crate::emit::spec_name(uid));
+    let strangers = || Vec::from_iter(journal.strangers(&cdi, "gpu.divvy.dev").unwrap()).join(" ");
+    let spec = |uid: &str| cdi.join(crate::emit::spec_name("gpu.divvy.dev", uid));
     assert_eq!(strangers(), "", "no directory yet");
     fs::create_dir(&cdi).unwrap();
     fs::write(spec("x"), "").unwrap();

@@ -6,10 +6,12 @@ use crate::{claim::Kind, gpu::Fault};
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// None of its devices are ours.
-    #[error("claim {claim}: its allocation has no device of driver gpu.divvy.dev")]
+    #[error("claim {claim}: its allocation has no device of driver {driver}")]
     NotOurs {
         /// The claim.
         claim: String,
+        /// The driver.
+        driver: String,
     },
     /// It is allocated on another node.
     #[error(

@@ -78,6 +78,11 @@ pub enum Target {
         /// Where.
         placement: Placement,
     },
+    /// A declared device.
+    Declared {
+        /// Its name.
+        device: String,
+    },
 }
 
 /// A change of the machine, with what is needed to undo it.
@@ -116,7 +121,8 @@ pub fn plan(
     held: &[Held],
 ) -> Result<Plan, PlanError> {
     if allocation.results.is_empty() {
-        return Err(PlanError::NotOurs { claim: claim.title() });
+        let driver = crate::claim::DRIVER.to_owned();
+        return Err(PlanError::NotOurs { claim: claim.title(), driver });
     }
     let mut plan = Plan { devices: Vec::new(), steps: Vec::new() };
     let mut groups = Vec::new();
@@ -175,6 +181,16 @@ pub fn plan(
 pub fn addresses<'a>(devices: impl IntoIterator<Item = &'a str>) -> BTreeSet<PciAddress> {
     let address = |device: &str| Some(device.parse::<DeviceName>().ok()?.pci());
     devices.into_iter().filter_map(address).collect()
+}
+
+/// The pieces of hardware that devices of these names are, or are parts of: where a GPU sits, or the
+/// name of a declared device.
+pub fn units<'a>(devices: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    let unit = |device: &str| match device.parse::<DeviceName>() {
+        Ok(name) => name.pci().to_string(),
+        Err(()) => device.to_owned(),
+    };
+    devices.into_iter().map(unit).collect()
 }
 
 /// The device that was given, if the node can give it.
@@ -290,7 +306,8 @@ fn step(planned: &Planned, device: &Device<'_>) -> Option<Step> {
             let (gpu, interval) = (gpu.clone(), *interval);
             Some(Step::TimeSlice { gpu, interval, before: Interval::Default })
         }
-        (Target::Gpu { .. }, Sharing::Exclusive | Sharing::Mps(_)) => None,
+        (Target::Gpu { .. }, Sharing::Exclusive | Sharing::Mps(_))
+        | (Target::Declared { .. }, _) => None,
     }
 }
 
@@ -310,10 +327,12 @@ impl Target {
         }
     }
 
-    /// UUID of the GPU that it is, or is a part of.
+    /// UUID of the GPU that it is, or is a part of; the name of a declared device. It is what is locked
+    /// and indexed.
     pub fn gpu(&self) -> &str {
         match self {
             Self::Gpu { gpu } | Self::Partition { gpu, .. } => gpu,
+            Self::Declared { device } => device,
         }
     }
 }

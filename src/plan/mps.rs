@@ -193,7 +193,7 @@ impl Target {
     fn uuid(&self) -> Option<&str> {
         match self {
             Self::Gpu { gpu } => Some(gpu),
-            Self::Partition { .. } => None,
+            Self::Partition { .. } | Self::Declared { .. } => None,
         }
     }
 }

@@ -72,19 +72,21 @@ impl Target {
                     Self::Partition { placement: one, profile: a, .. },
                     Self::Partition { placement: other, profile: b, .. },
                 ) => collide((a, *one), (b, *other)),
+                (Self::Declared { .. }, Self::Declared { .. }) => true,
+                (Self::Declared { .. }, _) | (_, Self::Declared { .. }) => false,
                 (Self::Gpu { .. }, _) | (_, Self::Gpu { .. }) => true,
             }
     }
 
     /// The name of the device that it is; its GPU sits at `pci`.
-    fn name(&self, pci: PciAddress) -> DeviceName {
+    fn name(&self, pci: PciAddress) -> String {
         match self {
-            Self::Gpu { .. } => DeviceName::Gpu { pci },
-            Self::Partition { profile, placement, .. } => DeviceName::Partition {
-                pci,
-                profile: DeviceName::label(profile),
-                start: placement.start,
-            },
+            Self::Gpu { .. } => DeviceName::Gpu { pci }.to_string(),
+            Self::Partition { profile, placement, .. } => {
+                let (profile, start) = (DeviceName::label(profile), placement.start);
+                DeviceName::Partition { pci, profile, start }.to_string()
+            }
+            Self::Declared { device } => device.clone(),
         }
     }
 }

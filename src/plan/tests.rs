@@ -11,6 +11,7 @@ const SMALL: &str = "gpu-0000-43-00-1g10gb-2";
 
 fn claim() -> Claim {
     Claim {
+        pod_claim: None,
         consumers: Vec::new(),
         uid: "u".to_owned(),
         namespace: "default".to_owned(),
@@ -64,7 +65,7 @@ fn planned(
     there: &[(&str, u8)],
     held: &[Held],
 ) -> Result<Plan, PlanError> {
-    plan(&claim(), &Allocation { results, config }, &node(there), held)
+    plan(&claim(), &Allocation { results, config, ..Default::default() }, &node(there), held)
 }
 
 #[test]
@@ -190,6 +191,7 @@ fn what_mps_is_told_needs_volta() {
         let allocation = Allocation {
             results: vec![given("a", WHOLE)],
             config: vec![configured(&[], Sharing::Mps(settings))],
+            ..Default::default()
         };
         plan(&claim(), &allocation, &inventory, &[])
     };
@@ -282,7 +284,8 @@ fn a_gpu_that_does_not_answer_is_not_given() {
     let gpu = inventory.gpus.remove(0);
     let (pci, uuid) = (gpu.pci, Some(gpu.uuid));
     inventory.faults.push(Fault { pci, uuid, kind: FaultKind::Lost });
-    let allocation = Allocation { results: vec![given("a", WHOLE)], config: vec![] };
+    let allocation =
+        Allocation { results: vec![given("a", WHOLE)], config: vec![], ..Default::default() };
     let error = plan(&claim(), &allocation, &inventory, &[]).unwrap_err();
     assert_eq!(error.code(), "GPU-FAULT");
     assert!(error.to_string().contains("gpu-0000-1b-00 cannot be given: GPU GPU-0 at"), "{error}");

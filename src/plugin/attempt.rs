@@ -7,12 +7,12 @@ use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 
 use super::{
     PluginError,
-    claims::{Given, Hand, Reference, Shared},
+    claims::{Hand, Reference, Shared},
+    given::Given,
     report::Report,
 };
 use crate::{
     claim::Claim,
-    gpu::PciAddress,
     journal::{Call, Part, Spent},
     plan,
 };
@@ -36,8 +36,8 @@ pub(super) struct Attempt {
 /// Why it is not prepared yet.
 struct Obstacle {
     error: PluginError,
-    /// The devices that it was allocated, once that is known.
-    wants: BTreeSet<PciAddress>,
+    /// What it was allocated, once that is known: [`plan::units`].
+    wants: BTreeSet<String>,
 }
 
 /// How long is waited before the second try, and at most before another.
@@ -132,7 +132,7 @@ impl Attempt {
         let Some(text) = self.shared.text(&self.claim).await? else {
             return Err(PluginError::Gone { claim: title, uid });
         };
-        let read = Claim::of_api(&title, text.as_bytes());
+        let read = Claim::of_api(&title, text.as_bytes(), self.shared.machine.pool().driver());
         self.text = Some(text);
         let claim = read?;
         if claim.uid != uid {
@@ -169,13 +169,13 @@ impl Attempt {
 
     /// Whether a claim that has these GPUs is not the cluster's any more: its pod was deleted by force, and its
     /// containers are being stopped. Until then nobody else gets them.
-    async fn is_about_to_end(&self, gpus: &BTreeSet<PciAddress>) -> bool {
+    async fn is_about_to_end(&self, gpus: &BTreeSet<String>) -> bool {
         let shared = Arc::clone(&self.shared);
         let Ok(Ok(entries)) = spawn_blocking(move || shared.machine.claims()).await else {
             return false;
         };
         for entry in entries.into_iter().filter(|entry| entry.uid != self.claim.uid) {
-            let has = plan::addresses(entry.devices.iter().map(|one| one.device.as_str()));
+            let has = plan::units(entry.devices.iter().map(|one| one.device.as_str()));
             if has.is_disjoint(gpus) {
                 continue;
             }
@@ -209,16 +209,16 @@ impl Shared {
         Ok(Claim::uid_of_api(&claim.title(), text.as_bytes())? == claim.uid)
     }
 
-    /// The GPUs that a claim is allocated in the API; none when it is gone, replaced or not allocated.
+    /// What a claim is allocated in the API ([`plan::units`]); none when it is gone, replaced or not allocated.
     pub(super) async fn holds(
         &self,
         claim: &Reference,
-    ) -> Result<Option<BTreeSet<PciAddress>>, PluginError> {
+    ) -> Result<Option<BTreeSet<String>>, PluginError> {
         let Some(text) = self.text(claim).await? else { return Ok(None) };
         if Claim::uid_of_api(&claim.title(), text.as_bytes())? != claim.uid {
             return Ok(None);
         }
-        let found = Claim::of_api(&claim.title(), text.as_bytes())?;
+        let found = Claim::of_api(&claim.title(), text.as_bytes(), self.machine.pool().driver())?;
         Ok(found.allocation.is_some().then(|| wants(&found)))
     }
 }
@@ -231,7 +231,7 @@ impl<E: Into<PluginError>> From<E> for Obstacle {
     }
 }
 
-fn wants(claim: &Claim) -> BTreeSet<PciAddress> {
+fn wants(claim: &Claim) -> BTreeSet<String> {
     let results = claim.allocation.iter().flat_map(|allocation| &allocation.results);
-    plan::addresses(results.map(|given| given.device.as_str()))
+    plan::units(results.map(|given| given.device.as_str()))
 }

@@ -10,11 +10,13 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 use tracing::Instrument;
 
-use super::{Machine, Metrics, PluginError, attempt::Attempt, metrics::Operation, report::Reports};
+use super::{
+    Machine, Metrics, PluginError, attempt::Attempt, given::Given, metrics::Operation,
+    report::Reports,
+};
 use crate::{
     api::Api,
     claim::{Claim, is_uid, wrong_with},
-    emit,
     journal::{Call, Entry, Part, Spent},
 };
 
@@ -40,8 +42,8 @@ pub(super) struct Shared {
 pub trait Consumers: std::fmt::Debug + Send + Sync {
     /// It is prepared, now or since earlier.
     fn prepared(&self, claim: &Claim, entry: &Entry);
-    /// Nothing of it is left.
-    fn unprepared(&self, uid: &str);
+    /// Nothing of this driver's part of it is left.
+    fn unprepared(&self, driver: &str, uid: &str);
 }
 
 /// Nobody is told.
@@ -58,21 +60,6 @@ pub struct Reference {
     pub name: String,
     /// Its UID.
     pub uid: String,
-}
-
-/// A device that a claim was given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
-    /// The requests that got it, without subrequest: two may have the same one in turns.
-    pub requests: Vec<String>,
-    /// Its pool.
-    pub pool: String,
-    /// Its name there.
-    pub device: String,
-    /// The CDI name.
-    pub cdi: String,
-    /// The ID of its share, where it is one.
-    pub share: Option<String>,
 }
 
 /// What became of a claim.
@@ -319,7 +306,7 @@ impl Shared {
             let ended = tokio::task::spawn_blocking(move || {
                 let call = Call { until: Some(until.into_std()), spent: Some(&spent_on) };
                 let ended = shared.machine.unprepare(&of, call)?;
-                shared.consumers.unprepared(&of);
+                shared.consumers.unprepared(shared.machine.pool().driver(), &of);
                 Ok::<_, PluginError>(ended)
             });
             match ended.await.unwrap_or_else(|e| Err(PluginError::panicked(uid.to_owned(), e))) {
@@ -359,36 +346,12 @@ impl Reference {
     }
 }
 
-// === impl Given ===
-
-impl Given {
-    /// The devices of a prepared claim, in the order of its allocation.
-    pub(super) fn of(entry: &Entry) -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
-        for device in &entry.devices {
-            let request = device.request.split('/').next().unwrap_or_default().to_owned();
-            let cdi = emit::cdi_name(&entry.uid, device);
-            // A container with both requests names it once.
-            if let Some(same) = all.iter_mut().find(|given| given.cdi == cdi) {
-                if !same.requests.contains(&request) {
-                    same.requests.push(request);
-                }
-                continue;
-            }
-            let (pool, name) = (device.pool.clone(), device.device.clone());
-            let share = device.share.as_ref().map(|share| share.id.clone());
-            all.push(Self { requests: vec![request], pool, device: name, cdi, share });
-        }
-        all
-    }
-}
-
 // === impl Nobody ===
 
 #[cfg(test)]
 impl Consumers for Nobody {
     fn prepared(&self, _: &Claim, _: &Entry) {}
-    fn unprepared(&self, _: &str) {}
+    fn unprepared(&self, _: &str, _: &str) {}
 }
 
 /// A lock that no panic spoils: what it guards is whole at every moment.

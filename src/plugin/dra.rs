@@ -7,7 +7,8 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::{
     Claims,
-    claims::{Given, Outcome, Reference},
+    claims::{Outcome, Reference},
+    given::Given,
     proto::{dra_v1 as v1, dra_v1beta1 as v1beta1},
 };
 
@@ -117,12 +118,12 @@ version!(v1, |given: Given| v1::Device {
     request_names: given.requests,
     pool_name: given.pool,
     device_name: given.device,
-    cdi_device_ids: vec![given.cdi],
+    cdi_device_ids: given.cdi,
     share_id: given.share,
 });
 version!(v1beta1, |given: Given| v1beta1::Device {
     request_names: given.requests,
     pool_name: given.pool,
     device_name: given.device,
-    cdi_device_ids: vec![given.cdi],
+    cdi_device_ids: given.cdi,
 });

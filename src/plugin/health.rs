@@ -2,6 +2,7 @@
 //! something changes, and as a heartbeat.
 
 use std::{
+    collections::BTreeMap,
     pin::Pin,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -15,7 +16,7 @@ use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::proto::{health_v1 as v1, health_v1alpha1 as v1alpha1};
-use crate::{gpu::Inventory, journal::Entry};
+use crate::{declared::Declaration, gpu::Inventory, journal::Entry, pool::Stock};
 
 /// What is known of every device, and the stream of it.
 #[derive(Debug, Clone)]
@@ -41,8 +42,25 @@ const STALE: i64 = 30;
 // === impl Devices ===
 
 impl Devices {
-    /// The devices of an inventory, and those of prepared claims whose GPU is not in it any more.
-    pub(super) fn of(inventory: &Inventory, entries: &[Entry]) -> Self {
+    /// The devices that there are, and those of prepared claims that are not there any more.
+    pub(super) fn of(stock: &Stock, entries: &[Entry]) -> Self {
+        match stock {
+            Stock::Gpus(inventory) => Self::of_gpus(inventory, entries),
+            Stock::Declared { node, declaration } => Self::of_declared(node, declaration, entries),
+        }
+    }
+
+    fn of_declared(node: &str, declaration: &Declaration, entries: &[Entry]) -> Self {
+        let there = declaration.devices.iter().map(|device| (device.published.name.clone(), None));
+        let mut devices: BTreeMap<String, Option<String>> = there.collect();
+        for device in entries.iter().flat_map(|entry| &entry.devices) {
+            let gone = || Some("it is not declared any more".to_owned());
+            devices.entry(device.device.clone()).or_insert_with(gone);
+        }
+        Self { pool: node.to_owned(), devices: devices.into_iter().collect() }
+    }
+
+    fn of_gpus(inventory: &Inventory, entries: &[Entry]) -> Self {
         let mut devices: Vec<(String, Option<String>)> =
             inventory.devices().map(|device| (device.name().to_string(), None)).collect();
         for device in entries.iter().flat_map(|entry| &entry.devices) {

@@ -4,17 +4,18 @@ use divvy_hook::record::Origin;
 
 use super::{PluginError, timed::Timed};
 use crate::{
-    admin::Kept,
+    admin::{Kept, exit::Failure, tell},
     claim::Claim,
-    gpu::Gpus,
+    declared::Looked,
     journal::{Call, Entry, Part},
+    pool::{Opened, Pool},
     prepare::{Node, PrepareError},
 };
 
 /// This node.
 #[derive(Debug)]
 pub struct Machine {
-    gpus: Box<dyn Gpus>,
+    opened: Opened,
     kept: Kept,
     boot: String,
 }
@@ -22,19 +23,36 @@ pub struct Machine {
 // === impl Machine ===
 
 impl Machine {
-    /// The node with these GPUs, in this boot.
-    pub(crate) fn new(gpus: Box<dyn Gpus>, kept: Kept, boot: String) -> Self {
-        Self { gpus, kept, boot }
+    /// The node with this pool, in this boot.
+    pub(crate) fn new(opened: Opened, kept: Kept, boot: String) -> Self {
+        Self { opened, kept, boot }
     }
 
-    /// Its GPUs.
-    pub fn gpus(&self) -> &dyn Gpus {
-        self.gpus.as_ref()
+    /// What it has of one driver's.
+    pub fn pool(&self) -> Pool<'_> {
+        self.opened.pool()
+    }
+
+    /// Reads a file of devices again, and says what came of it.
+    pub fn reload(&self) {
+        let Pool::Declared(file) = self.pool() else { return };
+        match file.look() {
+            Looked::Same => {}
+            Looked::Changed(now) => {
+                let (path, count) = (file.path().display(), now.devices.len());
+                tell(&format!("{path}: declares {count} devices of {} now\n", file.driver()));
+            }
+            Looked::Bad(error) => {
+                tell(&Failure::of_declared(&error).to_string());
+                let path = file.path().display();
+                tell(&format!("{path}: what it declared before still counts\n"));
+            }
+        }
     }
 
     /// The same, to prepare and to end claims on.
     pub fn node(&self) -> Node<'_> {
-        self.kept.node(self.gpus.as_ref(), &self.boot)
+        self.kept.node(self.pool(), &self.boot)
     }
 
     /// The entries of the cluster's claims, as far as they can be read.
@@ -57,26 +75,37 @@ impl Machine {
 
     /// Prepares a claim of the cluster's.
     pub(super) fn prepare(&self, claim: &Claim, call: Call<'_>) -> Result<Entry, PrepareError> {
-        let gpus = Timed { gpus: self.gpus(), call };
-        let node = Node { call, ..self.kept.node(&gpus, &self.boot) };
-        Ok(node.prepare(claim, &[], Origin::Api)?.entry)
+        let prepare = |node: &Node<'_>| node.prepare(claim, &[], Origin::Api);
+        Ok(self.with(self.pool(), call, prepare)?.entry)
     }
 
     /// Ends a claim of the cluster's; false where there is none. One that a person prepared is
     /// theirs to end.
     pub(super) fn unprepare(&self, uid: &str, call: Call<'_>) -> Result<bool, PrepareError> {
         let elsewhere;
-        let gpus = match call.at(Part::Journal, || self.kept.journal.entry(uid)) {
+        let pool = match call.at(Part::Journal, || self.kept.journal.entry(uid)) {
             Ok(Some(entry)) if entry.origin == Origin::Local => return Ok(false),
             // Where its GPUs are gone, the rest is ended all the same.
-            Ok(Some(entry)) if entry.gpus != self.gpus.address() => {
-                elsewhere = self.kept.gpus(&entry.gpus);
-                elsewhere.as_ref()
+            Ok(Some(entry)) if entry.gpus != self.pool().address() => {
+                elsewhere = self.kept.open(&entry.gpus);
+                elsewhere.pool()
             }
             // A damaged one is made anew first.
-            _ => self.gpus(),
+            _ => self.pool(),
         };
-        let gpus = Timed { gpus, call };
-        Node { call, ..self.kept.node(&gpus, &self.boot) }.unprepare(uid)
+        self.with(pool, call, |node| node.unprepare(uid))
+    }
+
+    /// Does something on the node for a call, which is told how long each answer of a GPU took.
+    fn with<T>(&self, pool: Pool<'_>, call: Call<'_>, act: impl FnOnce(&Node<'_>) -> T) -> T {
+        let timed;
+        let pool = match pool {
+            Pool::Gpus(gpus) => {
+                timed = Timed { gpus, call };
+                Pool::Gpus(&timed)
+            }
+            Pool::Declared(file) => Pool::Declared(file),
+        };
+        act(&Node { call, ..self.kept.node(pool, &self.boot) })
     }
 }

@@ -6,6 +6,7 @@ mod claims;
 mod door;
 mod dra;
 mod error;
+mod given;
 mod gone;
 mod health;
 mod machine;
@@ -26,7 +27,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{admin::tell, api::Api};
+use crate::{admin::tell, api::Api, pool::Stock};
 pub use claims::{Claims, Consumers, Reference};
 pub use error::PluginError;
 pub use health::Devices;
@@ -84,10 +85,11 @@ impl Plugin {
         api: Api,
         consumers: Arc<dyn Consumers>,
     ) -> Result<Self, PluginError> {
-        let paths = Paths::of(&kubelet.dir, kubelet.pod.as_deref())?;
+        let driver = machine.pool().driver().to_owned();
+        let paths = Paths::of(&kubelet.dir, &driver, kubelet.pod.as_deref())?;
         let calls = Socket::bind(&paths.dra).await?;
         let registration = Socket::bind(&paths.registration).await?;
-        Paths::sweep(&kubelet.dir).await;
+        Paths::sweep(&kubelet.dir, &driver).await;
         let (leaving, left) = watch::channel(false);
         let (ending, ended) = watch::channel(false);
         let (devices, seen) = watch::channel(Arc::default());
@@ -98,7 +100,7 @@ impl Plugin {
         tokio::spawn(courier.run());
         let claims = Claims::new(machine, api, consumers, (reports, metrics), ended.clone());
         let services = Services {
-            registrar: Registrar::new(&paths.dra, registered),
+            registrar: Registrar::new(&driver, &paths.dra, registered),
             dra: Dra::new(claims.clone()),
             health: Health::new(seen, ended.clone()),
         };
@@ -131,10 +133,12 @@ impl Plugin {
         let machine = Arc::clone(&self.claims.0.machine);
         let before = self.devices.borrow().clone();
         let metrics = Arc::clone(&self.claims.0.metrics);
-        let seen = spawn_blocking(move || match machine.gpus().inventory() {
-            Ok(inventory) => {
-                metrics.saw(&inventory);
-                Devices::of(&inventory, &machine.entries().unwrap_or_default())
+        let seen = spawn_blocking(move || match machine.pool().look() {
+            Ok(stock) => {
+                if let Stock::Gpus(inventory) = &stock {
+                    metrics.saw(inventory);
+                }
+                Devices::of(&stock, &machine.entries().unwrap_or_default())
             }
             Err(error) => before.unseen(&divvy_cdi::problem::chain(&error)),
         });

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use tokio::{sync::watch, task::spawn_blocking};
 
+use crate::pool::Pool;
+
 use super::{
     Devices, Machine, Metrics,
     metrics::{head, line},
@@ -42,6 +44,11 @@ impl Monitor {
         head(&mut text, name, "gauge", "Devices of the node that could be given, by health");
         for (label, count) in devices.counts() {
             line(&mut text, name, &format!("health=\"{label}\""), &count.to_string());
+        }
+        if let Pool::Declared(file) = self.machine.pool() {
+            let name = "divvy_devices_file_good";
+            head(&mut text, name, "gauge", "Whether what is in the file of devices now counts");
+            line(&mut text, name, "", &u8::from(file.is_good()).to_string());
         }
         let name = "divvy_registered";
         head(&mut text, name, "gauge", "Whether the kubelet has registered the driver");

@@ -12,10 +12,7 @@ use super::{
         registration_server::Registration,
     },
 };
-use crate::{
-    admin::{exit::Failure, tell},
-    claim::DRIVER,
-};
+use crate::admin::{exit::Failure, tell};
 
 /// Answers the kubelet's questions about this plugin, out of memory: it waits for one second.
 #[derive(Debug, Clone)]
@@ -31,11 +28,11 @@ const SERVICES: [&str; 4] =
 // === impl Registrar ===
 
 impl Registrar {
-    /// For the plugin that serves this socket; `registered` says whether the kubelet took it.
-    pub(super) fn new(dra: &Path, registered: watch::Sender<bool>) -> Self {
+    /// For the plugin of this driver that serves this socket; `registered` says whether the kubelet took it.
+    pub(super) fn new(driver: &str, dra: &Path, registered: watch::Sender<bool>) -> Self {
         let info = PluginInfo {
             r#type: "DRAPlugin".to_owned(),
-            name: DRIVER.to_owned(),
+            name: driver.to_owned(),
             endpoint: dra.display().to_string(),
             supported_versions: SERVICES.map(str::to_owned).to_vec(),
         };
@@ -56,7 +53,7 @@ impl Registration for Registrar {
         let RegistrationStatus { plugin_registered, error } = request.into_inner();
         self.registered.send_replace(plugin_registered);
         if plugin_registered {
-            tell(&format!("registered with the kubelet as {DRIVER}\n"));
+            tell(&format!("registered with the kubelet as {}\n", self.info.name));
         } else {
             // It asks again on its own.
             let error = PluginError::Refused { error };

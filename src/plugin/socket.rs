@@ -13,7 +13,6 @@ use divvy_hook::record::digest;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::PluginError;
-use crate::claim::DRIVER;
 
 /// Where the sockets of this instance are.
 #[derive(Debug, Clone)]
@@ -45,14 +44,14 @@ const OLD: Duration = Duration::from_secs(10);
 // === impl Paths ===
 
 impl Paths {
-    /// Below the kubelet's directory (`/var/lib/kubelet`); `pod` is the UID of the pod that this is in.
+    /// A driver's, below the kubelet's directory (`/var/lib/kubelet`); `pod` is the UID of the pod that this is in.
     ///
     /// # Errors
     /// [`PluginError::LongPath`]
-    pub fn of(kubelet: &Path, pod: Option<&str>) -> Result<Self, PluginError> {
-        let (registry, own) = (kubelet.join("plugins_registry"), own(kubelet));
+    pub fn of(kubelet: &Path, driver: &str, pod: Option<&str>) -> Result<Self, PluginError> {
+        let (registry, own) = (kubelet.join("plugins_registry"), own(kubelet, driver));
         let Some(pod) = pod else {
-            let registration = short(registry.join(format!("{DRIVER}-reg.sock")))?;
+            let registration = short(registry.join(format!("{driver}-reg.sock")))?;
             return Ok(Self { registration, dra: short(own.join("dra.sock"))? });
         };
         let whole = digest(pod.as_bytes());
@@ -61,17 +60,17 @@ impl Paths {
             short(dir.join(name(pod))).or_else(|_| short(dir.join(name(hash))))
         };
         Ok(Self {
-            registration: first_short(&registry, &|pod| format!("{DRIVER}-{pod}-reg.sock"))?,
+            registration: first_short(&registry, &|pod| format!("{driver}-{pod}-reg.sock"))?,
             dra: first_short(&own, &|pod| format!("dra-{pod}.sock"))?,
         })
     }
 
-    /// Removes what instances left that were killed: sockets of our driver behind which nobody is.
-    pub(super) async fn sweep(kubelet: &Path) {
-        let prefix = format!("{DRIVER}-");
+    /// Removes what instances left that were killed: sockets of this driver behind which nobody is.
+    pub(super) async fn sweep(kubelet: &Path, driver: &str) {
+        let prefix = format!("{driver}-");
         let places = [
             (kubelet.join("plugins_registry"), prefix.as_str(), "-reg.sock"),
-            (own(kubelet), "dra-", ".sock"),
+            (own(kubelet, driver), "dra-", ".sock"),
         ];
         for (dir, prefix, suffix) in places {
             let Ok(listing) = std::fs::read_dir(dir) else { continue };
@@ -87,8 +86,8 @@ impl Paths {
 }
 
 /// Our directory among those of all plugins.
-fn own(kubelet: &Path) -> PathBuf {
-    kubelet.join("plugins").join(DRIVER)
+fn own(kubelet: &Path, driver: &str) -> PathBuf {
+    kubelet.join("plugins").join(driver)
 }
 
 fn short(path: PathBuf) -> Result<PathBuf, PluginError> {

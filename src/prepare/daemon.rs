@@ -30,12 +30,12 @@ impl Node<'_> {
     /// Notes how a daemon's GPUs were before it, and where it will be.
     pub(super) fn look_up_daemon(&self, daemon: &mut Daemon) -> Result<(), GpuError> {
         // Before anything is changed, where there is none to be had.
-        self.gpus.mps_control()?;
+        self.pool.gpus()?.mps_control()?;
         daemon.dir = absolute(self.run.path())?.join(BELOW);
-        daemon.modes = match self.mps(&daemon.dir).left(&daemon.name) {
+        daemon.modes = match self.mps(&daemon.dir)?.left(&daemon.name) {
             // As they are now, it has made them itself.
             Some(left) => left.modes,
-            None => modes(daemon, &self.gpus.inventory()?)?,
+            None => modes(daemon, &self.pool.gpus()?.inventory()?)?,
         };
         daemon.running = None;
         Ok(())
@@ -46,7 +46,7 @@ impl Node<'_> {
         claimed: &Claimed<'_>,
         daemon: &mut Daemon,
     ) -> Result<(), StepError> {
-        let (mps, setup) = (self.mps(&daemon.dir), daemon.setup());
+        let (mps, setup) = (self.mps(&daemon.dir)?, daemon.setup());
         // One that others use is theirs too; without them, whatever has its name was left.
         let running = match is_others_too(claimed, daemon)? {
             true => mps.join(&setup)?,
@@ -66,7 +66,7 @@ impl Node<'_> {
             return Ok(());
         }
         let running = daemon.running.as_ref().map(|running| running.process);
-        Ok(self.mps(&daemon.dir).stop(&daemon.setup(), running)?)
+        Ok(self.mps(&daemon.dir)?.stop(&daemon.setup(), running)?)
     }
 
     /// Brings a daemon of a prepared claim back, where it or what it serves has changed.
@@ -83,7 +83,7 @@ impl Node<'_> {
         let before = step.clone();
         resolve(&mut step, entry).map_err(|error| failed(error.into()))?;
         let Step::Mps(daemon) = &mut step else { return Ok(false) };
-        let mps = self.mps(&daemon.dir);
+        let mps = self.mps(&daemon.dir).map_err(|error| failed(error.into()))?;
         // Somebody, or a reload of the driver, has set it back.
         let exclusive = |mode: &ComputeMode| *mode == ComputeMode::ExclusiveProcess;
         let modes = modes(daemon, seen).map_err(|error| failed(error.into()))?;
@@ -116,12 +116,12 @@ impl Node<'_> {
 
     /// What a container needs to be a client of a daemon.
     pub(super) fn access(&self, daemon: &Daemon, device: &Planned) -> Result<Access, StepError> {
-        let access = self.mps(&daemon.dir).access(&daemon.setup())?;
+        let access = self.mps(&daemon.dir)?.access(&daemon.setup())?;
         Ok(Access { pinned_memory: device.shared_memory().filter(|_| daemon.common), ..access })
     }
 
-    fn mps<'a>(&'a self, dir: &'a Path) -> Mps<'a> {
-        Mps { gpus: self.gpus, dir, cgroups: self.cgroups, patience: PATIENCE }
+    fn mps<'a>(&'a self, dir: &'a Path) -> Result<Mps<'a>, GpuError> {
+        Ok(Mps { gpus: self.pool.gpus()?, dir, cgroups: self.cgroups, patience: PATIENCE })
     }
 
     /// Ends the daemons whose claims have no entry: a damaged one could not be made anew, or somebody
@@ -131,7 +131,8 @@ impl Node<'_> {
             Ok(run) => run.join(BELOW),
             Err(error) => return vec![Err(error.into())],
         };
-        let mps = self.mps(&dir);
+        // Declared devices have none, and those there are not theirs.
+        let Ok(mps) = self.mps(&dir) else { return Vec::new() };
         let names = mps.names().into_iter();
         names.filter_map(|name| end_orphan(work, &mps, name).transpose()).collect()
     }
@@ -183,7 +184,7 @@ fn is_others_too(claimed: &Claimed<'_>, daemon: &Daemon) -> Result<bool, StepErr
 pub(super) fn resolve(step: &mut Step, entry: &Entry) -> Result<(), GpuError> {
     let Step::Mps(daemon) = step else { return Ok(()) };
     let uuid = |target: &Target| match target {
-        Target::Gpu { gpu } => Ok(gpu.clone()),
+        Target::Gpu { gpu } | Target::Declared { device: gpu } => Ok(gpu.clone()),
         Target::Partition { gpu, profile, placement } => {
             let made = entry.partition(target).map(str::to_owned);
             made.ok_or_else(|| GpuError::NoPartition {

@@ -6,6 +6,7 @@ use divvy_cdi::file::{self, FileError, MAX_SPEC_BYTES, Trust};
 use super::{Node, PrepareError};
 use crate::{
     claim::Sharing,
+    declared::DeviceFile,
     emit,
     gpu::{Gpu, Inventory},
     journal::Entry,
@@ -17,12 +18,36 @@ use crate::{
 impl Node<'_> {
     /// What claims that this journal does not know hold of these GPUs.
     pub(super) fn held_elsewhere(&self, inventory: &Inventory) -> Result<Vec<Held>, PrepareError> {
-        let strangers = self.journal.strangers(self.cdi_dir)?;
-        Ok(strangers.iter().flat_map(|uid| self.held_by(uid, inventory)).collect())
+        let of_spec = |spec: &str, uid: &str, by: &str| of_spec(spec, uid, by, inventory);
+        self.held_by_strangers(&of_spec)
     }
 
-    fn held_by(&self, uid: &str, inventory: &Inventory) -> Vec<Held> {
-        let spec = self.cdi_dir.join(emit::spec_name(uid));
+    /// The same of declared devices.
+    pub(super) fn declared_elsewhere(&self, file: &DeviceFile) -> Result<Vec<Held>, PrepareError> {
+        let declaration = file.now();
+        let of_spec = |spec: &str, uid: &str, by: &str| -> Vec<Held> {
+            let devices = declaration.devices.iter().map(|device| &device.published.name);
+            // The name that it has there, alone or with a share's ID behind it.
+            let named = devices.filter(|name| {
+                let name = format!("\"{uid}-{name}");
+                let mut after = spec.match_indices(&name).map(|(at, _)| at + name.len());
+                after.any(|at| spec.get(at..).is_some_and(|rest| rest.starts_with(['"', '-'])))
+            });
+            named.map(|name| whole(Target::Declared { device: name.clone() }, uid, by)).collect()
+        };
+        self.held_by_strangers(&of_spec)
+    }
+
+    fn held_by_strangers(
+        &self,
+        of_spec: &dyn Fn(&str, &str, &str) -> Vec<Held>,
+    ) -> Result<Vec<Held>, PrepareError> {
+        let strangers = self.journal.strangers(self.cdi_dir, self.pool.driver())?;
+        Ok(strangers.iter().flat_map(|uid| self.held_by(uid, of_spec)).collect())
+    }
+
+    fn held_by(&self, uid: &str, of_spec: &dyn Fn(&str, &str, &str) -> Vec<Held>) -> Vec<Held> {
+        let spec = self.cdi_dir.join(emit::spec_name(self.pool.driver(), uid));
         let text = match file::read(&spec, MAX_SPEC_BYTES, &Trust::of_process()) {
             // Gone since it was listed.
             Err(FileError::NotFound { .. }) => return Vec::new(),
@@ -35,7 +60,7 @@ impl Node<'_> {
         );
         match self.copied(uid) {
             Some(entry) => entry.held().map(|held| of_entry(held, &entry, &by)).collect(),
-            None => of_spec(&String::from_utf8_lossy(&text), uid, &by, inventory),
+            None => of_spec(&String::from_utf8_lossy(&text), uid, &by),
         }
     }
 }
@@ -47,22 +72,20 @@ fn of_entry(held: Held, entry: &Entry, by: &str) -> Held {
 
 /// Without its record, what a spec names counts as held.
 fn of_spec(spec: &str, uid: &str, by: &str, inventory: &Inventory) -> Vec<Held> {
-    let whole = |gpu: &Gpu| (gpu.uuid.clone(), Target::Gpu { gpu: gpu.uuid.clone() });
+    let as_whole = |gpu: &Gpu| (gpu.uuid.clone(), Target::Gpu { gpu: gpu.uuid.clone() });
     let all = inventory.gpus.iter().flat_map(|gpu| {
         let parts = gpu.partitions().iter().map(|there| {
             let (gpu, profile) = (gpu.uuid.clone(), there.profile.clone());
             let placement = there.placement;
             (there.uuid.clone(), Target::Partition { gpu, profile, placement })
         });
-        parts.chain([whole(gpu)])
+        parts.chain([as_whole(gpu)])
     });
     let named = all.filter(|(uuid, _)| spec.contains(uuid));
-    let held = named.map(|(_, target)| Held {
-        claim: format!("{uid} {by}"),
-        target,
-        share: None,
-        sharing: Sharing::Exclusive,
-        switched: false,
-    });
-    held.collect()
+    named.map(|(_, target)| whole(target, uid, by)).collect()
+}
+
+fn whole(target: Target, uid: &str, by: &str) -> Held {
+    let (claim, sharing) = (format!("{uid} {by}"), Sharing::Exclusive);
+    Held { claim, target, share: None, sharing, switched: false }
 }

@@ -4,8 +4,8 @@ use divvy_cdi::{file::FileError, spec::WriteError};
 use divvy_hook::record::RecordError;
 
 use crate::{
-    allocate::AllocateError, emit::HookError, gpu::GpuError, journal::JournalError, mps::MpsError,
-    plan::PlanError,
+    allocate::AllocateError, declared::DeclaredError, emit::HookError, gpu::GpuError,
+    journal::JournalError, mps::MpsError, plan::PlanError,
 };
 
 /// Why a claim is not prepared, or not ended.
@@ -54,6 +54,17 @@ pub enum PrepareError {
         claim: String,
         /// The other's UID.
         uid: String,
+    },
+    /// Another driver has a claim of its name.
+    #[error(
+        "claim {claim} is prepared already, on devices of driver {driver}: by hand a claim is one \
+         driver's"
+    )]
+    OtherDriver {
+        /// The claim.
+        claim: String,
+        /// The driver.
+        driver: String,
     },
     /// A change of the machine failed; what was done before it is undone, but for `left`.
     #[error("claim {claim}: {doing} failed")]
@@ -113,6 +124,9 @@ pub enum StepError {
     /// A control daemon of MPS.
     #[error(transparent)]
     Mps(MpsError),
+    /// A declared device.
+    #[error(transparent)]
+    Declared(#[from] DeclaredError),
 }
 
 /// A change that could not be undone. Shown on a line of its own, after what it follows from.
@@ -148,7 +162,9 @@ impl PrepareError {
             Self::Allocate(error) => error.code(),
             Self::Plan(error) => error.code(),
             Self::Reserved { .. } => "CLAIM-UNSUPPORTED",
-            Self::Changed { .. } | Self::NameTaken { .. } => "CLAIM-PREPARED",
+            Self::Changed { .. } | Self::NameTaken { .. } | Self::OtherDriver { .. } => {
+                "CLAIM-PREPARED"
+            }
             Self::Step { source, .. } => source.code(),
             Self::GpusMissing { .. } => "GPUS-MISSING",
             Self::Left { left, .. } => left.first().map_or("UNPREPARE", |left| left.error.code()),
@@ -174,6 +190,7 @@ impl StepError {
             Self::Record(error) => error.code(),
             Self::Journal(error) => error.code(),
             Self::Mps(error) => error.code(),
+            Self::Declared(error) => error.code(),
         }
     }
 }

@@ -9,7 +9,7 @@ use divvy_cdi::{
     spec,
 };
 
-use super::{Node, PrepareError, StepError};
+use super::{Node, PrepareError, StepError, metadata};
 use crate::{
     emit,
     gpu::{Gpu, Occupant},
@@ -66,10 +66,11 @@ impl Node<'_> {
     /// What a claim's spec names of the GPUs that are there: partitions, which stay, and whole GPUs,
     /// whose time slices and compute modes may be the claim's still.
     fn left_of(&self, uid: &str) -> Vec<String> {
-        let path = self.cdi_dir.join(emit::spec_name(uid));
+        let path = self.cdi_dir.join(emit::spec_name(self.pool.driver(), uid));
         let spec = file::read(&path, MAX_SPEC_BYTES, &Trust::of_process()).unwrap_or_default();
         let spec = String::from_utf8_lossy(&spec);
-        let gpus = self.gpus.inventory().map(|inventory| inventory.gpus).unwrap_or_default();
+        let inventory = self.pool.gpus().and_then(|gpus| gpus.inventory());
+        let gpus = inventory.map(|inventory| inventory.gpus).unwrap_or_default();
         let of_gpu = |gpu: &Gpu| {
             let parts = gpu.partitions().iter().filter(|there| spec.contains(&there.uuid));
             let part = |there| format!("{} of {}", Occupant::Partition(there), gpu.uuid);
@@ -89,7 +90,8 @@ impl Node<'_> {
 
     fn withdraw(&self, claimed: &Claimed<'_>) -> Result<(), StepError> {
         self.run.remove_claim(claimed.uid())?;
-        spec::remove(self.cdi_dir, &emit::spec_name(claimed.uid()))?;
+        metadata::remove(self.run.path(), self.pool.driver(), claimed.uid())?;
+        spec::remove(self.cdi_dir, &emit::spec_name(self.pool.driver(), claimed.uid()))?;
         Ok(())
     }
 }

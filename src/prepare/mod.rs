@@ -5,32 +5,32 @@
 //! done, spec and record are written, and the journal says that it is done. Whatever fails on the
 //! way, exactly what was done is undone; whatever a crash leaves, the next one to come undoes.
 
+mod choose;
 mod daemon;
 mod elsewhere;
 mod error;
 mod mend;
+mod metadata;
 mod publish;
 mod reconcile;
 mod step;
 
 use std::{
-    borrow::Cow,
     collections::BTreeSet,
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
 };
 
 use divvy_cdi::file::{self, FileError, Trust};
 use divvy_hook::record::{Origin, RunDir};
 
 use crate::{
-    allocate::{self, AllocateError},
-    claim::{Allocation, Claim, Class},
-    gpu::{GpuError, Gpus, Inventory},
+    claim::{Claim, Class},
+    gpu::{GpuError, Inventory},
     journal::{Call, Claimed, Entry, Journal, JournalError, Stage, VERSION},
-    plan::{self, Plan, PlanError, Step},
+    plan::{self, Step},
+    pool::Pool,
 };
 
 use mend::Mended;
@@ -41,8 +41,8 @@ pub use reconcile::Reconciled;
 /// A node, as far as preparing changes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
-    /// Its GPUs.
-    pub gpus: &'a dyn Gpus,
+    /// What it has to give.
+    pub pool: Pool<'a>,
     /// What was done on it.
     pub journal: &'a Journal,
     /// Where the hook finds the records of claims that are new; a prepared claim's stay where they
@@ -58,6 +58,8 @@ pub struct Node<'a> {
     pub boot: &'a str,
     /// What all this is done for.
     pub call: Call<'a>,
+    /// Containers of claims that are new are told what their devices are.
+    pub metadata: bool,
 }
 
 /// A claim that is prepared.
@@ -68,12 +70,6 @@ pub struct Prepared {
     /// False when it was prepared before.
     pub fresh: bool,
 }
-
-/// How often devices are chosen anew for a claim, where others were faster.
-const CHOICES: usize = 16;
-
-/// How coarse the clock of a file system may be.
-const CLOCK: Duration = Duration::from_millis(20);
 
 // === impl Node ===
 
@@ -105,9 +101,14 @@ impl Node<'_> {
                         entry.consumers.clone_from(&claim.consumers);
                         claimed.write(&entry)?;
                     }
-                    let devices = entry.devices.iter().map(|device| device.device.as_str());
-                    let seen = self.gpus.inventory_of(Some(&plan::addresses(devices)))?;
-                    self.ensure(&mut claimed, &mut entry, &seen)?;
+                    let seen = match self.pool {
+                        Pool::Gpus(gpus) => {
+                            let devices = entry.devices.iter().map(|device| device.device.as_str());
+                            Some(gpus.inventory_of(Some(&plan::addresses(devices)))?)
+                        }
+                        Pool::Declared(_) => None,
+                    };
+                    self.ensure(&mut claimed, &mut entry, seen.as_ref())?;
                     return Ok(Prepared { entry, fresh: false });
                 }
                 Stage::Started => self.end(&mut claimed, &entry)?,
@@ -115,13 +116,14 @@ impl Node<'_> {
             claimed.lock_gpus(&BTreeSet::new())?;
         }
         // The hook finds local claims by name, so a name is one claim's. The cluster's have none.
-        if origin == Origin::Local
-            && let Some(uid) = claimed.take_name(&claim.namespace, &claim.name)?
-        {
-            return Err(PrepareError::NameTaken { claim: claim.title(), uid });
+        if origin == Origin::Local {
+            if let Some(uid) = claimed.take_name(&claim.namespace, &claim.name)? {
+                return Err(PrepareError::NameTaken { claim: claim.title(), uid });
+            }
+            self.is_of_no_other(claim)?;
         }
         let (mut entry, steps, seen) = self.begin(&mut claimed, claim, classes, origin, asked)?;
-        match self.act(&mut claimed, &mut entry, steps, &seen) {
+        match self.act(&mut claimed, &mut entry, steps, seen.as_ref()) {
             Ok(()) => Ok(Prepared { entry, fresh: true }),
             Err((doing, source)) => {
                 self.reopen(&mut claimed, &mut entry);
@@ -180,6 +182,17 @@ impl Node<'_> {
         }
     }
 
+    /// Refuses a claim whose name another driver has: by hand a claim is one driver's.
+    fn is_of_no_other(&self, claim: &Claim) -> Result<(), PrepareError> {
+        let there = self.run.local_claim(&claim.namespace, &claim.name).ok().flatten();
+        match there.filter(|there| there.driver.name != self.pool.driver()) {
+            None => Ok(()),
+            Some(other) => {
+                Err(PrepareError::OtherDriver { claim: claim.title(), driver: other.driver.name })
+            }
+        }
+    }
+
     /// Refuses to make something else of a claim than it is.
     fn is_same(
         &self,
@@ -190,7 +203,7 @@ impl Node<'_> {
     ) -> Result<(), PrepareError> {
         let differs = if entry.origin != origin {
             "it is not of the same origin, local or the cluster"
-        } else if entry.gpus != self.gpus.address() {
+        } else if entry.gpus != self.pool.address() {
             "--gpus has changed since"
         } else if entry.stage == Stage::Done && entry.asked != asked {
             "its manifest has changed since"
@@ -213,98 +226,32 @@ impl Node<'_> {
         classes: &[Class],
         origin: Origin,
         asked: String,
-    ) -> Result<(Entry, Vec<Step>, Inventory), PrepareError> {
+    ) -> Result<(Entry, Vec<Step>, Option<Inventory>), PrepareError> {
         let (cdi_dir, run_dir) = (absolute(self.cdi_dir)?, absolute(self.run.path())?);
         let trust = Trust::of_process();
         file::check_dir(&cdi_dir, &trust)?;
         file::check_dir(&run_dir, &trust)?;
         let (plan, seen) = self.plan(claimed, claim, classes)?;
+        let metadata = self.metadata(claim, &plan, seen.as_ref());
         let entry = Entry {
             version: VERSION,
             uid: claim.uid.clone(),
             namespace: claim.namespace.clone(),
             name: claim.name.clone(),
+            driver: self.pool.driver().to_owned(),
             origin,
             asked,
-            gpus: self.gpus.address().to_owned(),
+            gpus: self.pool.address(),
             cdi_dir,
             run_dir,
             consumers: claim.consumers.clone(),
             boot: self.boot.to_owned(),
             stage: Stage::Started,
             devices: plan.devices,
+            metadata,
             steps: Vec::new(),
         };
         Ok((entry, plan.steps, seen))
-    }
-
-    /// What the claim gets, of GPUs that nobody else changes from here on, and how these are.
-    fn plan(
-        &self,
-        claimed: &mut Claimed<'_>,
-        claim: &Claim,
-        classes: &[Class],
-    ) -> Result<(Plan, Inventory), PrepareError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.plan_once(claimed, claim, classes) {
-                // Others took what was chosen, or gave back what was missing.
-                Err(PrepareError::Plan(PlanError::Overlap { .. }))
-                    if claim.allocation.is_none() && tries < CHOICES => {}
-                Err(PrepareError::Allocate(AllocateError::NoDevice { .. })) if tries == 1 => {}
-                planned => return planned,
-            }
-        }
-    }
-
-    fn plan_once(
-        &self,
-        claimed: &mut Claimed<'_>,
-        claim: &Claim,
-        classes: &[Class],
-    ) -> Result<(Plan, Inventory), PrepareError> {
-        let looked = SystemTime::now();
-        let addresses = |allocation: &Allocation| {
-            plan::addresses(allocation.results.iter().map(|given| given.device.as_str()))
-        };
-        let (mut inventory, elsewhere, allocation) = match &claim.allocation {
-            Some(allocation) => {
-                let at = addresses(allocation);
-                // What is seen behind the lock is not looked at again.
-                claimed.lock_gpus(&self.gpus.uuids(&at))?;
-                // No other GPU is waited for.
-                let inventory = self.gpus.inventory_of(Some(&at))?;
-                let elsewhere = self.held_elsewhere(&inventory)?;
-                (inventory, elsewhere, Cow::Borrowed(allocation))
-            }
-            None => {
-                // Before what is there: a claim that ends in between still holds it.
-                let mut held = claimed.held_by_others(None)?;
-                let inventory = self.gpus.inventory()?;
-                let elsewhere = self.held_elsewhere(&inventory)?;
-                held.extend_from_slice(&elsewhere);
-                let allocated = allocate::allocate(claim, classes, &inventory, &held)?;
-                (inventory, elsewhere, Cow::Owned(allocated.allocation()))
-            }
-        };
-        let at = addresses(&allocation);
-        let given = inventory.gpus.iter().filter(|gpu| at.contains(&gpu.pci));
-        let gpus: BTreeSet<String> = given.map(|gpu| gpu.uuid.clone()).collect();
-        // What somebody did to them meanwhile is not what was seen.
-        if claimed.lock_gpus(&gpus)? + CLOCK >= looked {
-            inventory = self.gpus.inventory_of(Some(&at))?;
-        }
-        let mut held = claimed.held_by_others(Some(&gpus))?;
-        held.extend(elsewhere);
-        match plan::plan(claim, &allocation, &inventory, &held) {
-            // What the node has instead is to be said.
-            Err(PlanError::NoDevice { .. }) => {
-                inventory = self.gpus.inventory()?;
-                Ok((plan::plan(claim, &allocation, &inventory, &held)?, inventory))
-            }
-            planned => Ok((planned?, inventory)),
-        }
     }
 
     fn end(&self, claimed: &mut Claimed<'_>, entry: &Entry) -> Result<(), PrepareError> {

@@ -7,6 +7,7 @@ use super::{Node, PrepareError, mend::Mended};
 use crate::{
     gpu::Inventory,
     journal::{Entry, JournalError, Listed, Stage, Work},
+    pool::Pool,
 };
 
 /// What was found of one claim, and what became of it.
@@ -94,7 +95,7 @@ impl Node<'_> {
         };
         // Whoever looks after it must see it, whatever somebody removed.
         claimed.index(&entry)?;
-        if entry.gpus != self.gpus.address() {
+        if entry.gpus != self.pool.address() {
             return Ok(Some(Reconciled::Elsewhere(entry)));
         }
         if !claimed.attempt_gpus(&entry.gpus())? {
@@ -102,11 +103,10 @@ impl Node<'_> {
         }
         Ok(Some(match entry.stage {
             Stage::Done => {
-                let seen = match seen {
-                    Some(seen) => seen,
-                    None => seen.insert(self.gpus.inventory()?),
-                };
-                let restored = self.ensure(&mut claimed, &mut entry, seen)?;
+                if let (None, Pool::Gpus(gpus)) = (&seen, self.pool) {
+                    *seen = Some(gpus.inventory()?);
+                }
+                let restored = self.ensure(&mut claimed, &mut entry, seen.as_ref())?;
                 Reconciled::InStep { entry, restored }
             }
             Stage::Started => {

@@ -1,6 +1,6 @@
 //! A step is done and undone here, each with the journal written before and after.
 
-use super::{Node, StepError, Undone, daemon::resolve};
+use super::{Node, StepError, Undone, daemon::resolve, metadata};
 use crate::{
     emit,
     gpu::{Gpu, GpuError, Inventory, MadePartition, Mig, Occupant},
@@ -22,10 +22,10 @@ impl Node<'_> {
         claimed: &mut Claimed<'_>,
         entry: &mut Entry,
         steps: Vec<Step>,
-        seen: &Inventory,
+        seen: Option<&Inventory>,
     ) -> Result<(), Failed> {
         // A step makes others of the GPUs than were seen.
-        let seen = steps.is_empty().then_some(seen);
+        let seen = seen.filter(|_| steps.is_empty());
         if steps.is_empty() {
             note(claimed, entry)?;
         }
@@ -69,7 +69,7 @@ impl Node<'_> {
     /// Notes in a step how it was before.
     fn look_up(&self, step: &mut Step) -> Result<(), GpuError> {
         match step {
-            Step::TimeSlice { gpu, before, .. } => *before = self.gpus.time_slice(gpu)?,
+            Step::TimeSlice { gpu, before, .. } => *before = self.pool.gpus()?.time_slice(gpu)?,
             Step::Mps(daemon) => self.look_up_daemon(daemon)?,
             Step::Partition(_) | Step::MigMode { .. } => {}
         }
@@ -78,12 +78,12 @@ impl Node<'_> {
 
     /// Verifies a prepared claim and brings back what is missing, so that its names keep working.
     /// True when something was. Where that fails, its record and spec are gone until it succeeds.
-    /// `seen` may be from before the claim was in this hand.
+    /// `seen` is of its GPUs, and may be from before the claim was in this hand.
     pub(super) fn ensure(
         &self,
         claimed: &mut Claimed<'_>,
         entry: &mut Entry,
-        seen: &Inventory,
+        seen: Option<&Inventory>,
     ) -> Result<bool, super::PrepareError> {
         let before = entry.clone();
         let mut ensure = || -> Result<bool, Failed> {
@@ -91,9 +91,11 @@ impl Node<'_> {
             if entry.boot != self.boot {
                 self.enter_boot(claimed, entry)?;
             }
-            restored |= self.find_existing(claimed, entry, seen)?;
-            for index in 0..entry.steps.len() {
-                restored |= self.restore(claimed, entry, index, seen)?;
+            if let Some(seen) = seen {
+                restored |= self.find_existing(claimed, entry, seen)?;
+                for index in 0..entry.steps.len() {
+                    restored |= self.restore(claimed, entry, index, seen)?;
+                }
             }
             if *entry != before {
                 note(claimed, entry)?;
@@ -145,6 +147,10 @@ impl Node<'_> {
 
     /// Nothing that was done outlives a boot: what is there now, somebody else did.
     fn enter_boot(&self, claimed: &mut Claimed<'_>, entry: &mut Entry) -> Result<(), Failed> {
+        if entry.steps.is_empty() {
+            self.boot.clone_into(&mut entry.boot);
+            return note(claimed, entry);
+        }
         let inventory = self.looked()?;
         for step in &mut entry.steps {
             self.look_up(step).map_err(|error| (step.to_string(), error.into()))?;
@@ -159,7 +165,8 @@ impl Node<'_> {
     }
 
     pub(super) fn looked(&self) -> Result<Inventory, Failed> {
-        self.gpus.inventory().map_err(|error| ("looking at the GPUs".to_owned(), error.into()))
+        let looked = self.pool.gpus().and_then(|gpus| gpus.inventory());
+        looked.map_err(|error| ("looking at the GPUs".to_owned(), error.into()))
     }
 
     /// Does a step of a prepared claim again where the machine has lost it.
@@ -190,7 +197,7 @@ impl Node<'_> {
                 }
             }
             Step::TimeSlice { gpu, interval, .. } => {
-                let now = self.gpus.time_slice(gpu);
+                let now = self.pool.gpus().and_then(|gpus| gpus.time_slice(gpu));
                 if now.map_err(|error| (doing.clone(), error.into()))? == *interval {
                     return Ok(false);
                 }
@@ -216,7 +223,8 @@ impl Node<'_> {
         match occupant(made, inventory) {
             // Only its compute instance was lost.
             Some(Occupant::Instance(left)) if made.is_left(left) => {
-                self.gpus.destroy_partition(made).map_err(|error| (doing(), error.into()))?;
+                let ended = self.pool.gpus().and_then(|gpus| gpus.destroy_partition(made));
+                ended.map_err(|error| (doing(), error.into()))?;
             }
             Some(there) => return Err((doing(), occupied(made, there).into())),
             None => {}
@@ -260,15 +268,17 @@ impl Node<'_> {
 
     fn step(&self, claimed: &Claimed<'_>, step: &mut Step) -> Result<(), StepError> {
         match step {
-            Step::MigMode { gpu } => self.gpus.set_mig(gpu, true)?,
+            Step::MigMode { gpu } => self.pool.gpus()?.set_mig(gpu, true)?,
             // Adopted: it is there.
             Step::Partition(MadePartition { uuid: Some(_), .. }) => {}
             Step::Partition(made) => {
                 let MadePartition { gpu, profile, placement, uuid } = made;
-                let partition = self.gpus.create_partition(gpu, profile, *placement)?;
+                let partition = self.pool.gpus()?.create_partition(gpu, profile, *placement)?;
                 *uuid = Some(partition.uuid);
             }
-            Step::TimeSlice { gpu, interval, .. } => self.gpus.set_time_slice(gpu, *interval)?,
+            Step::TimeSlice { gpu, interval, .. } => {
+                self.pool.gpus()?.set_time_slice(gpu, *interval)?;
+            }
             Step::Mps(daemon) => self.start_daemon(claimed, daemon)?,
         }
         Ok(())
@@ -277,10 +287,11 @@ impl Node<'_> {
     /// Switches MIG mode off, unless the GPU is still given in partitions: then it is left to who
     /// has the last.
     fn switch_back(&self, gpu: &str) -> Result<(), GpuError> {
-        let inventory = self.gpus.inventory()?;
+        let gpus = self.pool.gpus()?;
+        let inventory = gpus.inventory()?;
         let used = |gpu: &Gpu| !gpu.partitions().is_empty() || !gpu.instances.is_empty();
         match inventory.gpu(gpu) {
-            Some(there) if !used(there) => self.gpus.set_mig(gpu, false),
+            Some(there) if !used(there) => gpus.set_mig(gpu, false),
             None if let Some(fault) = inventory.fault_of(gpu) => {
                 Err(GpuError::Fault(fault.clone()))
             }
@@ -292,12 +303,14 @@ impl Node<'_> {
     fn unstep(&self, claimed: &Claimed<'_>, step: &Step) -> Result<(), StepError> {
         match step {
             Step::MigMode { gpu } => self.switch_back(gpu)?,
-            Step::Partition(made) => self.gpus.destroy_partition(made)?,
-            Step::TimeSlice { gpu, before, .. } => match self.gpus.set_time_slice(gpu, *before) {
-                // A GPU that was taken out took its setting along.
-                Ok(()) | Err(GpuError::NoGpu { .. }) => {}
-                Err(error) => return Err(error.into()),
-            },
+            Step::Partition(made) => self.pool.gpus()?.destroy_partition(made)?,
+            Step::TimeSlice { gpu, before, .. } => {
+                match self.pool.gpus()?.set_time_slice(gpu, *before) {
+                    // A GPU that was taken out took its setting along.
+                    Ok(()) | Err(GpuError::NoGpu { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
             Step::Mps(daemon) => self.end_daemon(claimed, daemon)?,
         }
         Ok(())
@@ -335,9 +348,11 @@ fn occupied(made: &MadePartition, by: Occupant<'_>) -> GpuError {
 /// Takes away what containers start by; what fails is returned.
 fn withdraw(entry: &Entry) -> Vec<Undone> {
     let record = entry.run().remove_claim(&entry.uid).map(drop).map_err(StepError::from);
-    let name = emit::spec_name(&entry.uid);
+    let name = emit::spec_name(&entry.driver, &entry.uid);
     let spec = spec::remove(&entry.cdi_dir, &name).map(drop).map_err(StepError::from);
-    [("removing the record", record), ("removing the CDI spec", spec)]
+    let told = metadata::remove(&entry.run_dir, &entry.driver, &entry.uid);
+    let told = ("removing what containers were told", told);
+    [("removing the record", record), ("removing the CDI spec", spec), told]
         .into_iter()
         .filter_map(|(doing, result)| {
             let (claim, doing) = (entry.title(), doing.to_owned());

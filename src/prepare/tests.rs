@@ -1,5 +1,6 @@
 //! Every call on the GPUs goes wrong once: what is left is the claim, whole, or nothing.
 
+mod declared;
 mod foreign;
 mod mig;
 mod random;
@@ -24,6 +25,7 @@ use crate::{
         PciAddress, Placement, sim::Sim,
     },
     journal::{Call, Journal, Stage},
+    pool::Pool,
 };
 
 const NODE: &str =
@@ -188,8 +190,9 @@ impl World {
         let cdi_dir = self.dir.path().join("cdi");
         let (journal, run) = (&self.journal, &self.run);
         let (hook, cgroups) = (Path::new(crate::emit::HOOK), Path::new("/"));
+        let pool = Pool::Gpus(gpus);
         act(&Node {
-            gpus,
+            pool,
             journal,
             run,
             cdi_dir: &cdi_dir,
@@ -197,6 +200,7 @@ impl World {
             cgroups,
             boot: "boot",
             call: Call::default(),
+            metadata: false,
         })
     }
 
@@ -253,7 +257,10 @@ impl World {
 }
 
 fn claim() -> Claim {
-    Manifests::parse(Path::new("c.yaml"), CLAIM.as_bytes()).unwrap().claims.remove(0)
+    Manifests::parse(Path::new("c.yaml"), CLAIM.as_bytes(), "gpu.divvy.dev")
+        .unwrap()
+        .claims
+        .remove(0)
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub(super) fn sets(inventory: &Inventory, offer: Offer) -> Vec<CounterSet> {
 
 /// Slices of as many as one may have: counter sets first, then the devices that consume them. A node
 /// without a device has one empty slice: the driver is up.
-pub(super) fn split(sets: &[CounterSet], devices: Vec<Device>) -> Vec<Slice> {
+pub(crate) fn split(sets: &[CounterSet], devices: Vec<Device>) -> Vec<Slice> {
     let linked =
         |device: &Device| !device.consumes_counters.is_empty() || !device.taints.is_empty();
     let most = if devices.iter().any(linked) { MAX_LINKED_DEVICES } else { MAX_DEVICES };

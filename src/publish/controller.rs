@@ -31,6 +31,8 @@ pub type Source = Arc<dyn Fn() -> Result<View, super::ViewError> + Send + Sync>;
 /// How slices are published.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// Whose devices they are.
+    pub driver: String,
     /// The node's name.
     pub node: String,
     /// Also where another driver gives this node's GPUs.
@@ -96,8 +98,8 @@ const WATCH: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 
 /// Publishes for as long as it is let. Dropping it withdraws nothing.
 pub async fn run(api: Api, source: Source, options: Options, state: watch::Sender<State>) {
-    let node = options.node.clone();
-    let pool = Pool { node, node_uid: String::new(), generation: 0, count: 0 };
+    let (driver, node) = (options.driver.clone(), options.node.clone());
+    let pool = Pool { driver, node, node_uid: String::new(), generation: 0, count: 0 };
     let (server, view, desired) = (None, None, None);
     let (there, told) = (BTreeMap::new(), Told::default());
     let mut controller = Controller {
@@ -145,7 +147,7 @@ impl Controller {
             self.say_lacks(&server);
             self.server = Some(server);
         }
-        let list = self.api.list_slices(DRIVER, &self.options.node).await;
+        let list = self.api.list_slices(&self.options.driver, &self.options.node).await;
         let (list, version) = list.map_err(Trouble::of_list)?;
         let mut before = std::mem::take(&mut self.there);
         for object in list.iter().filter_map(Object::read) {
@@ -161,7 +163,8 @@ impl Controller {
 
     async fn watch(&mut self, version: &str) -> Result<(), Trouble> {
         let ends = Instant::now() + WATCH;
-        let mut events = self.api.watch_slices(DRIVER, &self.options.node, version).await?;
+        let mut events =
+            self.api.watch_slices(&self.options.driver, &self.options.node, version).await?;
         let mut looks = interval(self.options.every);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looks.reset();
@@ -270,11 +273,13 @@ impl Controller {
         let name = &self.options.node;
         let node =
             self.api.node(name).await?.ok_or_else(|| Trouble::NoNode { node: name.clone() })?;
-        let rival =
-            match self.state.borrow().generation.is_some() || self.options.beside_other_driver {
-                true => None,
-                false => rival::find(&self.api, &node, name).await?,
-            };
+        let rival = match self.state.borrow().generation.is_some()
+            || self.options.beside_other_driver
+            || self.options.driver != DRIVER
+        {
+            true => None,
+            false => rival::find(&self.api, &node, name).await?,
+        };
         if let Some(rival) = rival {
             return Err(Trouble::Rival { node: name.clone(), rival });
         }
@@ -310,7 +315,9 @@ impl Controller {
         if written || self.told.trouble.is_some() {
             let devices: usize = slices.iter().map(|slice| slice.devices().len()).sum();
             let (count, node) = (slices.len(), &self.pool.node);
-            let text = format!("published {devices} devices of {node} in {count} slices\n");
+            let driver = &self.options.driver;
+            let text =
+                format!("published {devices} devices of {node} in {count} slices of {driver}\n");
             if self.told.node.as_ref() != Some(&text) || self.told.trouble.is_some() {
                 tell(&text);
             }

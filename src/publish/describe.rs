@@ -18,7 +18,7 @@ pub(super) const MAX_TEXT: usize = 64;
 const MIB: u64 = 1 << 20;
 
 /// The attributes of a device. They have the names of NVIDIA's driver, in our domain.
-pub(super) fn attributes(
+pub(crate) fn attributes(
     device: &gpu::Device<'_>,
     inventory: &Inventory,
 ) -> BTreeMap<String, Attribute> {

@@ -24,7 +24,9 @@ use serde::{Deserialize, Serialize};
 use crate::quantity::Quantity;
 
 pub use build::slices;
+pub(crate) use build::split;
 pub use controller::{Options, Source, State, run};
+pub(crate) use describe::attributes;
 pub use limit::{LimitError, check};
 pub use offer::Offer;
 pub use trouble::Trouble;
@@ -193,10 +195,15 @@ impl Slice {
 // === impl Taint ===
 
 impl Taint {
-    /// One of our domain.
+    /// One of the domain of GPUs.
     pub(crate) fn ours(name: &str, value: &str, effect: Effect) -> Self {
-        let key = format!("{}/{name}", crate::claim::DRIVER);
-        Self { key, value: value.to_owned(), effect, time_added: None }
+        Self::of(crate::claim::DRIVER, name, value, effect)
+    }
+
+    /// One of a driver's domain.
+    pub(crate) fn of(driver: &str, name: &str, value: &str, effect: Effect) -> Self {
+        let (key, value) = (format!("{driver}/{name}"), value.to_owned());
+        Self { key, value, effect, time_added: None }
     }
 }
 

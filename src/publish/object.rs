@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{Slice, Taint};
-use crate::claim::DRIVER;
 
 /// A slice that the API server has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +30,8 @@ pub(super) struct Object {
 /// The pool of a node.
 #[derive(Debug, Clone)]
 pub(super) struct Pool {
+    /// Whose devices they are.
+    pub(super) driver: String,
     /// The node's name and so its own.
     pub(super) node: String,
     /// The UID of the Node object, with which the slices end.
@@ -109,7 +110,7 @@ fn content(spec: &Value) -> Option<Slice> {
 impl Pool {
     /// The object that has this slice at a place of the pool: over the one that is there, or a new one.
     pub(super) fn object(&self, index: usize, slice: &Slice, over: Option<&Object>) -> Value {
-        let Self { node, node_uid, generation, count } = self;
+        let Self { driver, node, node_uid, generation, count } = self;
         let owner = json!({
             "apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": true,
         });
@@ -126,10 +127,10 @@ impl Pool {
                 set("resourceVersion", &over.version);
             }
             // The server cuts it where it is long. The order of names is that of first fit.
-            None => set("generateName", &format!("{index:05x}-{DRIVER}-{node}-")),
+            None => set("generateName", &format!("{index:05x}-{driver}-{node}-")),
         }
         let mut spec = json!({
-            "driver": DRIVER,
+            "driver": driver,
             "nodeName": node,
             "pool": { "name": node, "generation": generation, "resourceSliceCount": count },
         });

@@ -2,12 +2,17 @@
 //! use. A device that a claim has is never withdrawn and its counters never change: a scheduler adds
 //! up what is taken from the slices of the day (Kubernetes issue 140802). It is tainted instead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use divvy_hook::record::Origin;
 
 use super::{Device, Effect, Offer, Slice, Taint, build};
 use crate::{
+    claim::DRIVER,
+    declared::{self, Declaration, DeviceFile},
     gpu::{self, Gpu, GpuError, Gpus, Inventory, Mig},
     journal::{Entry, Journal, JournalError},
     plan::{Held, Planned, Target},
@@ -16,8 +21,10 @@ use crate::{
 /// A node and what is known of it.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// What is there.
+    /// What is there of GPUs.
     pub inventory: Inventory,
+    /// What a file declares instead.
+    pub declared: Option<Arc<Declaration>>,
     /// What claims hold of it.
     pub holds: Vec<Hold>,
     /// What is to be known of the health of GPUs, by UUID: on all of a GPU's devices.
@@ -74,11 +81,25 @@ impl View {
                 holds.push(hold);
             }
         }
-        Ok(Self { inventory, holds, health })
+        Ok(Self { inventory, declared: None, holds, health })
     }
 
-    /// What of it is more than whole GPUs for one claim each.
+    /// Looks at a file's devices.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn of_declared(file: &DeviceFile, journal: &Journal) -> Result<Self, ViewError> {
+        let (holds, inventory) = (held(journal)?, Inventory::none(file.node()));
+        Ok(Self { inventory, declared: Some(file.now()), holds, health: BTreeMap::new() })
+    }
+
+    /// What of it is more than whole devices for one claim each.
     pub fn asks(&self) -> Offer {
+        if let Some(declared) = &self.declared {
+            let shared = |device: &declared::Device| device.published.allow_multiple_allocations;
+            let shares = declared.devices.iter().any(shared);
+            return Offer { shares, partitions: false, taints: true };
+        }
         let is_part = |device: gpu::Device<'_>| matches!(device, gpu::Device::Partition { .. });
         let partitions = self.inventory.devices().any(is_part);
         Offer { shares: self.inventory.policy.shares, partitions, taints: true }
@@ -92,6 +113,8 @@ impl View {
         let mut devices: Vec<Device> = build::devices(&inventory, offer)
             .map(|(device, published)| self.tainted(&device, published))
             .collect();
+        let declared = self.declared.iter().flat_map(|declared| declared.published());
+        devices.extend(declared.map(|device| self.declared(device, offer)));
         let there: BTreeSet<String> = devices.iter().map(|device| device.name.clone()).collect();
         for mut lost in self.lost(&there, before) {
             let known = |name: &str| sets.iter().any(|set| set.name == name);
@@ -102,7 +125,7 @@ impl View {
                 .flat_map(Slice::counter_sets)
                 .filter(|set| missing.contains(&set.name.as_str()));
             sets.extend(kept.cloned().collect::<Vec<_>>());
-            let taint = Taint::ours(UNAVAILABLE, "", Effect::NoSchedule);
+            let taint = self.taint(UNAVAILABLE, "");
             lost.taints.retain(|other| other.key != taint.key);
             lost.taints.push(taint);
             devices.push(lost);
@@ -112,6 +135,24 @@ impl View {
             devices.iter_mut().for_each(|device| device.taints.clear());
         }
         build::split(&sets, devices)
+    }
+
+    /// A declared device with what keeps it from claims, as far as the server can say it.
+    fn declared(&self, mut device: Device, offer: Offer) -> Device {
+        if !offer.shares {
+            device.allow_multiple_allocations = false;
+            device.capacity.values_mut().for_each(|capacity| capacity.request_policy = None);
+        }
+        let local = self.holds.iter().find(|hold| hold.local && hold.device == device.name);
+        let taint = local.map(|hold| self.taint(LOCAL, &label(&hold.held.claim)));
+        device.taints.extend(taint);
+        device
+    }
+
+    /// A taint of the driver's domain.
+    fn taint(&self, name: &str, value: &str) -> Taint {
+        let driver = self.declared.as_ref().map_or(DRIVER, |declared| &declared.driver);
+        Taint::of(driver, name, value, Effect::NoSchedule)
     }
 
     /// The inventory with those GPUs as not in MIG mode that a claim switched: they are given whole

@@ -11,6 +11,7 @@
 mod allocate;
 mod crash;
 mod daemon;
+mod declared;
 mod devices;
 mod hostile;
 mod inject;

@@ -121,7 +121,7 @@ impl World {
             walk(&self.path(dir), &mut found);
         }
         // Lock files stay, and hold nothing.
-        found.retain(|path| !path.contains("/state/locks/"));
+        found.retain(|path| !path.contains("/locks/"));
         let devices = self.json(&["devices"]);
         for gpu in devices["node"]["gpus"].as_array().unwrap() {
             for partition in gpu["partitions"].as_array().unwrap() {
@@ -142,7 +142,7 @@ impl World {
             walk(&self.path(dir), &mut paths);
         }
         // Lock files come and stay, and hold nothing.
-        paths.retain(|path| !path.contains("/state/locks/"));
+        paths.retain(|path| !path.contains("/locks/"));
         let read = |path: String| match fs::read_link(&path) {
             Ok(target) => (path, target.into_os_string().into_encoded_bytes()),
             Err(_) => (path.clone(), fs::read(path).unwrap()),

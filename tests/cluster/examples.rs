@@ -21,6 +21,8 @@ fn all(node: &mut Node) -> Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/examples");
     let mut files: Vec<_> =
         fs::read_dir(&dir)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    // The cats have a driver of their own: `devices::example`.
+    files.retain(|file| !file.ends_with("cat.yaml"));
     files.sort();
     ensure!(files.len() > 5, "no examples in {}", dir.display());
     // What one of them names, another has.

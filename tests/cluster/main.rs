@@ -47,6 +47,7 @@ mod churn;
 mod claims;
 mod clean;
 mod deploy;
+mod devices;
 mod driver;
 mod examples;
 mod manifest;
@@ -91,12 +92,13 @@ struct Nodes {
 }
 
 /// All tests; those that wait longest come first.
-const GROUPS: [fn() -> Vec<Test>; 15] = [
+const GROUPS: [fn() -> Vec<Test>; 16] = [
     churn::tests,
     rolling::tests,
     trouble::tests,
     deploy::tests,
     webhook::tests,
+    devices::tests,
     examples::tests,
     claims::tests,
     mig::tests,

@@ -10,6 +10,7 @@ use divvy::{
     claim::{Claim, Manifests},
     gpu::{Gpus, nvml::Deadlines},
     journal::{Call, Journal},
+    pool::Pool,
     prepare::{Node, Reconciled},
 };
 use divvy_fake_nvml::Rule;
@@ -247,7 +248,7 @@ fn part_of(gpu: &divvy::gpu::Gpu, pool: &str) -> Claim {
          {{allocation: {{devices: {{results: [{{request: r, driver: gpu.divvy.dev, pool: {pool}, \
          device: {device}}}]}}}}}}}}"
     );
-    Manifests::parse("c.yaml".as_ref(), text.as_bytes()).unwrap().claims.remove(0)
+    Manifests::parse("c.yaml".as_ref(), text.as_bytes(), "gpu.divvy.dev").unwrap().claims.remove(0)
 }
 
 /// Runs `act` on the node of a fake host, in this process.
@@ -257,7 +258,8 @@ fn on_node<T>(fake: &Fake, act: impl FnOnce(Node<'_>) -> T) -> T {
     let (journal, run) = (Journal::new(&root.join("state")), RunDir::new(root.join("run")));
     let (cdi_dir, cgroups) = (&*root.join("cdi"), &*root.join("cgroups"));
     let (gpus, journal, run, hook) = (&fake.nvml, &journal, &run, &*hook);
-    act(Node { gpus, journal, run, cdi_dir, hook, cgroups, boot: "b", call: Call::default() })
+    let (pool, call) = (Pool::Gpus(gpus), Call::default());
+    act(Node { pool, journal, run, cdi_dir, hook, cgroups, boot: "b", metadata: false, call })
 }
 
 const CREATE: &str = "nvmlDeviceCreateGpuInstanceWithPlacement";

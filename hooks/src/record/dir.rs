@@ -9,24 +9,30 @@ use divvy_cdi::file::{self, Durability, FileError, Trust};
 use rustix::{fs, io::Errno};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{ClaimRecord, MAX_RECORD_BYTES, Origin, PodRecord, RecordError, VERSION};
+use super::{ClaimRecord, GPU_DRIVER, MAX_RECORD_BYTES, Origin, PodRecord, RecordError, VERSION};
 use crate::link;
 
 /// The longest UID, namespace or name: that of a DNS subdomain.
 const MAX_NAME: usize = 253;
 
-/// The run directory, `/run/divvy`. A record is read only where its directory and itself are
+const CLAIMS: &str = "claims";
+/// Where those of drivers other than that of GPUs have theirs.
+const DRIVERS: &str = "drivers";
+
+/// The run directory, `/run/divvy`, with the claims of one driver. A record is read only where its directory and itself are
 /// trusted ([`Trust::of_caller`]): without root it is the caller's own, and holds nobody else's.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     path: PathBuf,
+    /// Where the records of its claims are.
+    claims: PathBuf,
     trust: Trust,
 }
 
 /// A record, as far as reading it goes.
 trait Record: Serialize + DeserializeOwned {
-    const DIR: &'static str;
     const UID: &'static str;
+    fn dir(run: &RunDir) -> PathBuf;
     fn uid(&self) -> &str;
 }
 
@@ -43,9 +49,27 @@ pub fn boot_id() -> Result<String, FileError> {
 // === impl RunDir ===
 
 impl RunDir {
-    /// The run directory at `path`; nothing is looked at or created.
+    /// The run directory at `path`, with the claims on GPUs; nothing is looked at or created.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), trust: Trust::of_caller() }
+        let path = path.into();
+        Self { claims: path.join(CLAIMS), path, trust: Trust::of_caller() }
+    }
+
+    /// The same with this driver's claims.
+    #[must_use]
+    pub fn of_driver(&self, driver: &str) -> Self {
+        let claims = match driver {
+            GPU_DRIVER => self.path.join(CLAIMS),
+            other => self.path.join(DRIVERS).join(other).join(CLAIMS),
+        };
+        Self { claims, ..self.clone() }
+    }
+
+    /// Whether claims of this driver have their records here, or had since the boot.
+    pub fn has_driver(&self, driver: &str) -> bool {
+        driver == GPU_DRIVER
+            || (check_name("driver", driver).is_ok()
+                && fs::lstat(self.path.join(DRIVERS).join(driver)).is_ok())
     }
 
     /// Where it is.
@@ -93,8 +117,8 @@ impl RunDir {
     /// [`RecordError::File`] when the directory cannot be read or is not trusted.
     #[expect(clippy::type_complexity, reason = "a name for it would only hide the two results")]
     pub fn claims(&self) -> Result<Vec<(PathBuf, Result<ClaimRecord, RecordError>)>, RecordError> {
-        let dir = self.path.join(ClaimRecord::DIR);
-        if !self.trusted(&self.path)? || !self.trusted(&dir)? {
+        let dir = self.claims.clone();
+        if !self.reaches(&dir)? {
             return Ok(Vec::new());
         }
         let mut paths = Vec::new();
@@ -146,8 +170,8 @@ impl RunDir {
     /// # Errors
     /// [`RecordError::File`] when the directory cannot be read or is not trusted.
     pub fn pods(&self) -> Result<Vec<String>, RecordError> {
-        let dir = self.path.join(PodRecord::DIR);
-        if !self.trusted(&self.path)? || !self.trusted(&dir)? {
+        let dir = PodRecord::dir(self);
+        if !self.reaches(&dir)? {
             return Ok(Vec::new());
         }
         let uid =
@@ -163,7 +187,7 @@ impl RunDir {
     /// [`RecordError::Name`], and [`RecordError::File`] when a directory is not trusted.
     pub fn has_pod(&self, uid: &str) -> Result<bool, RecordError> {
         let path = self.place::<PodRecord>(uid)?;
-        if !self.trusted(&self.path)? || !self.trusted(&self.path.join(PodRecord::DIR))? {
+        if !self.reaches(&PodRecord::dir(self))? {
             return Ok(false);
         }
         // A link that leads to nothing is something all the same: reading it says so.
@@ -177,24 +201,24 @@ impl RunDir {
     /// Removes what crashes left half written; for who holds the node's lock, so that nobody else
     /// writes here: [`file::sweep`].
     pub fn sweep(&self) {
-        for of_records in [ClaimRecord::DIR, PodRecord::DIR] {
-            file::sweep(&self.path.join(of_records));
+        for of_records in [&self.claims, &PodRecord::dir(self)] {
+            file::sweep(of_records);
         }
     }
 
     /// Where the record of a claim is, for messages.
     pub fn claim_path(&self, uid: &str) -> PathBuf {
-        self.path.join(ClaimRecord::DIR).join(format!("{uid}.json"))
+        self.claims.join(format!("{uid}.json"))
     }
 
     /// Where the record of a pod is, for messages.
     pub fn pod_path(&self, uid: &str) -> PathBuf {
-        self.path.join(PodRecord::DIR).join(format!("{uid}.json"))
+        PodRecord::dir(self).join(format!("{uid}.json"))
     }
 
     fn read<R: Record>(&self, uid: &str) -> Result<Option<R>, RecordError> {
         let path = self.place::<R>(uid)?;
-        if !self.trusted(&self.path)? || !self.trusted(&self.path.join(R::DIR))? {
+        if !self.reaches(&R::dir(self))? {
             return Ok(None);
         }
         let bytes = match file::read(&path, MAX_RECORD_BYTES, &self.trust) {
@@ -212,7 +236,7 @@ impl RunDir {
 
     fn write<R: Record>(&self, record: &R) -> Result<(), RecordError> {
         let path = self.place::<R>(record.uid())?;
-        self.make_dir(&self.path.join(R::DIR))?;
+        self.make_dir(&R::dir(self))?;
         let invalid = |error: serde_json::Error| RecordError::Invalid {
             path: path.clone(),
             why: error.to_string(),
@@ -227,9 +251,28 @@ impl RunDir {
 
     fn place<R: Record>(&self, uid: &str) -> Result<PathBuf, RecordError> {
         check_name(R::UID, uid)?;
-        let mut path = self.path.join(R::DIR);
+        let mut path = R::dir(self);
         path.push(format!("{uid}.json"));
         Ok(path)
+    }
+
+    /// False when a directory below the run directory, or one above it up to that, is not there.
+    fn reaches(&self, dir: &Path) -> Result<bool, RecordError> {
+        for dir in self.down_to(dir) {
+            if !self.trusted(&dir)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The run directory, and each one on the way to a directory below it.
+    fn down_to(&self, dir: &Path) -> Vec<PathBuf> {
+        let ours = dir.ancestors().take_while(|above| *above != self.path);
+        let mut all: Vec<PathBuf> = ours.map(Path::to_owned).collect();
+        all.push(self.path.clone());
+        all.reverse();
+        all
     }
 
     /// False when there is no such directory.
@@ -241,11 +284,11 @@ impl RunDir {
         Ok(found)
     }
 
-    /// Creates a directory below the run directory, and that one.
+    /// Creates a directory below the run directory, and those above it down from that one.
     pub(super) fn make_dir(&self, dir: &Path) -> Result<(), RecordError> {
-        for dir in [&self.path, dir] {
+        for dir in self.down_to(dir) {
             // Like its records it does not outlive the boot.
-            file::make_dir(dir, 0o755, Durability::Volatile)?;
+            file::make_dir(&dir, 0o755, Durability::Volatile)?;
         }
         Ok(())
     }
@@ -254,16 +297,20 @@ impl RunDir {
 // === impl Record ===
 
 impl Record for ClaimRecord {
-    const DIR: &'static str = "claims";
     const UID: &'static str = "claim UID";
+    fn dir(run: &RunDir) -> PathBuf {
+        run.claims.clone()
+    }
     fn uid(&self) -> &str {
         &self.uid
     }
 }
 
 impl Record for PodRecord {
-    const DIR: &'static str = "pods";
     const UID: &'static str = "pod UID";
+    fn dir(run: &RunDir) -> PathBuf {
+        run.path.join("pods")
+    }
     fn uid(&self) -> &str {
         &self.uid
     }

@@ -10,7 +10,7 @@ use rustix::{
 };
 
 use super::{
-    ClaimRecord, Origin, RecordError, RunDir,
+    ClaimRecord, GPU_DRIVER, Origin, RecordError, RunDir,
     dir::{check_name, failed, list},
 };
 
@@ -37,11 +37,12 @@ impl RunDir {
             }
         }
         let link = of_namespace.join(name);
-        let Some(uid) = link_uid(&link)? else { return Ok(None) };
-        let Some(claim) = self.claim(&uid)? else { return Ok(None) };
+        let Some(Target { driver, uid }) = Target::of(&link)? else { return Ok(None) };
+        let of_driver = self.of_driver(&driver);
+        let Some(claim) = of_driver.claim(&uid)? else { return Ok(None) };
         let misplaced = |what, found: &str, wanted: &str| {
             let (found, wanted) = (found.to_owned(), wanted.to_owned());
-            Err(RecordError::Misplaced { path: self.claim_path(&uid), what, found, wanted })
+            Err(RecordError::Misplaced { path: of_driver.claim_path(&uid), what, found, wanted })
         };
         if claim.origin != Origin::Local {
             return misplaced("origin", "api", "local");
@@ -55,6 +56,12 @@ impl RunDir {
         Ok(Some(claim))
     }
 
+    /// What the name of a claim leads to.
+    fn target(&self, uid: &str) -> String {
+        let path = self.claim_path(uid);
+        format!("../../{}", path.strip_prefix(self.path()).unwrap_or(&path).display())
+    }
+
     fn local(&self, namespace: &str) -> PathBuf {
         self.path().join("local").join(namespace)
     }
@@ -63,18 +70,14 @@ impl RunDir {
     /// name of a namespace away.
     pub(super) fn link(&self, claim: &ClaimRecord) -> Result<(), RecordError> {
         let dir = self.local(&claim.namespace);
-        let (target, link) = (format!("../../claims/{}.json", claim.uid), dir.join(&claim.name));
+        let (target, link) = (self.target(&claim.uid), dir.join(&claim.name));
         let mut tries = 0;
         loop {
             self.make_dir(&self.path().join("local"))?;
             self.make_dir(&dir)?;
             match fs::symlink(&target, &link) {
                 Ok(()) => return Ok(()),
-                Err(Errno::EXIST)
-                    if link_uid(&link).is_ok_and(|uid| uid.is_some_and(|uid| uid == claim.uid)) =>
-                {
-                    return Ok(());
-                }
+                Err(Errno::EXIST) if is_to(&link, &target) => return Ok(()),
                 Err(Errno::EXIST) if tries < TRIES => {
                     file::remove(&link, Durability::Volatile)?;
                 }
@@ -90,7 +93,9 @@ impl RunDir {
         let local = self.path().join("local");
         if let Ok(Some(claim)) = self.claim(uid) {
             return match claim.origin {
-                Origin::Local => unlink(&self.local(&claim.namespace), &claim.name, uid),
+                Origin::Local => {
+                    unlink(&self.local(&claim.namespace), &claim.name, &self.target(uid))
+                }
                 Origin::Api => Ok(()),
             };
         }
@@ -103,7 +108,7 @@ impl RunDir {
             }
             for link in list(&namespace)? {
                 if let Some(name) = link.file_name().and_then(|name| name.to_str()) {
-                    unlink(&namespace, name, uid)?;
+                    unlink(&namespace, name, &self.target(uid))?;
                 }
             }
             remove_empty(&namespace);
@@ -112,10 +117,10 @@ impl RunDir {
     }
 }
 
-/// Takes a name away if it is this claim's, and the namespace where it was its last.
-fn unlink(namespace: &Path, name: &str, uid: &str) -> Result<(), RecordError> {
+/// Takes a name away if it leads to this record, and the namespace where it was its last.
+fn unlink(namespace: &Path, name: &str, target: &str) -> Result<(), RecordError> {
     let link = namespace.join(name);
-    if link_uid(&link).ok().flatten().as_deref() == Some(uid) {
+    if is_to(&link, target) {
         file::remove(&link, Durability::Volatile)?;
         remove_empty(namespace);
     }
@@ -127,23 +132,47 @@ fn remove_empty(namespace: &Path) {
     let _names = fs::unlinkat(CWD, namespace, AtFlags::REMOVEDIR);
 }
 
-/// The claim that a name points at; none when there is no such name.
-fn link_uid(link: &Path) -> Result<Option<String>, RecordError> {
-    let target = match fs::readlink(link, Vec::new()) {
-        Ok(target) => target.to_string_lossy().into_owned(),
-        Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::INVAL) => {
-            let why = "not a link to a record".to_owned();
-            return Err(RecordError::Invalid { path: link.to_owned(), why });
+fn is_to(link: &Path, target: &str) -> bool {
+    fs::readlink(link, Vec::new()).is_ok_and(|found| found.to_bytes() == target.as_bytes())
+}
+
+/// The claim that a name points at.
+struct Target {
+    driver: String,
+    uid: String,
+}
+
+// === impl Target ===
+
+impl Target {
+    /// None when there is no such name.
+    fn of(link: &Path) -> Result<Option<Self>, RecordError> {
+        let target = match fs::readlink(link, Vec::new()) {
+            Ok(target) => target.to_string_lossy().into_owned(),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::INVAL) => {
+                let why = "not a link to a record".to_owned();
+                return Err(RecordError::Invalid { path: link.to_owned(), why });
+            }
+            Err(errno) => return Err(failed(link, "read", errno)),
+        };
+        match Self::read(&target) {
+            Some(target) => Ok(Some(target)),
+            None => {
+                let why = format!("a link to {target:?}, not to ../../claims/<uid>.json");
+                Err(RecordError::Invalid { path: link.to_owned(), why })
+            }
         }
-        Err(errno) => return Err(failed(link, "read", errno)),
-    };
-    let uid = target.strip_prefix("../../claims/").and_then(|name| name.strip_suffix(".json"));
-    match uid {
-        Some(uid) if check_name("claim UID", uid).is_ok() => Ok(Some(uid.to_owned())),
-        _ => {
-            let why = format!("a link to {target:?}, not to ../../claims/<uid>.json");
-            Err(RecordError::Invalid { path: link.to_owned(), why })
-        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("../../")?.strip_suffix(".json")?;
+        let (driver, uid) = match rest.strip_prefix("drivers/") {
+            None => (GPU_DRIVER, rest.strip_prefix("claims/")?),
+            Some(rest) => rest.split_once("/claims/")?,
+        };
+        check_name("driver", driver).ok()?;
+        check_name("claim UID", uid).ok()?;
+        Some(Self { driver: driver.to_owned(), uid: uid.to_owned() })
     }
 }

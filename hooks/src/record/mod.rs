@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! /run/divvy/claims/<claim uid>.json          ClaimRecord
+//! /run/divvy/drivers/<driver>/claims/…        the same, of drivers other than that of GPUs
 //! /run/divvy/pods/<pod uid>.json              PodRecord: the hook's index for pods
-//! /run/divvy/local/<namespace>/<name>         link to ../../claims/<uid>.json: claims prepared by hand
+//! /run/divvy/local/<namespace>/<name>         link to the ClaimRecord of a claim prepared by hand
 //! ```
 //!
 //! A record names the spec file of each device with its digest, so the hook scans no directory.
@@ -27,8 +28,12 @@ pub use error::RecordError;
 /// The version of both formats that this build reads and writes.
 pub const VERSION: u32 = 1;
 
-/// The CDI kind of prepared claims' devices (`<claim uid>-<device>`). Only a record leads to them.
-pub const CLAIM_KIND: &str = "gpu.divvy.dev/claim";
+/// The driver of GPUs.
+pub const GPU_DRIVER: &str = "gpu.divvy.dev";
+
+/// The class of prepared claims' devices (`<driver>/claim=<claim uid>-<device>`). Only a record leads
+/// to them.
+pub const CLAIM_CLASS: &str = "claim";
 
 /// The most bytes that a record may have.
 pub const MAX_RECORD_BYTES: usize = 1 << 20;

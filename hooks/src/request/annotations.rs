@@ -52,7 +52,7 @@ pub(super) fn of_pod(
         });
     }
     // Not allowed, they are left to the engine, which does CDI itself.
-    if handler.annotations { names(&annotations, request) } else { Ok(()) }
+    if handler.annotations { names(rules, &annotations, request) } else { Ok(()) }
 }
 
 /// Adds what the annotations of a container request that a person runs.
@@ -93,7 +93,7 @@ pub(super) fn of_person(
             claim::by_name(rules, key, name.trim(), request)?;
         }
     }
-    names(&annotations, request)
+    names(rules, &annotations, request)
 }
 
 /// Whether this podman copies an image's annotations into the config, where nothing tells them from
@@ -125,6 +125,7 @@ fn oci_version(text: &str) -> Option<([u32; 3], u32)> {
 }
 
 fn names(
+    rules: &Rules<'_>,
     annotations: &[(Cow<'_, str>, Cow<'_, str>)],
     request: &mut Request,
 ) -> Result<(), HookError> {
@@ -137,7 +138,7 @@ fn names(
         why: std::error::Error::source(&error).map(log::chain).unwrap_or_default(),
     })?;
     for name in names {
-        request.name(name, || format!("an annotation {PREFIX:?}…"))?;
+        request.name(name, rules.run_dir, || format!("an annotation {PREFIX:?}…"))?;
     }
     Ok(())
 }

@@ -3,12 +3,13 @@
 
 use divvy_cdi::{name::QualifiedName, oci::Config};
 
-use super::{Request, count, limit};
+use super::{Request, Rules, count, limit};
 use crate::{error::HookError, log, settings::Handler};
 
 /// Adds what the configured variables request: qualified names, several with commas. An empty one
 /// requests nothing.
 pub(super) fn of(
+    rules: &Rules<'_>,
     handler: &Handler,
     config: &Config<'_>,
     request: &mut Request,
@@ -26,7 +27,7 @@ pub(super) fn of(
         for name in value.split(',') {
             let name = QualifiedName::parse(name)
                 .map_err(|error| HookError::Invalid { what: what(), why: log::chain(&error) })?;
-            request.name(name, what)?;
+            request.name(name, rules.run_dir, what)?;
         }
     }
     Ok(())

@@ -7,10 +7,10 @@
 //! | podman, docker | – | where allowed, else refused | where allowed, else refused | where configured |
 //! | ctr | – | where allowed, else refused | where allowed, else refused | never |
 //!
-//! The devices of prepared claims (`gpu.divvy.dev/claim`) are no names to ask by: only a record
-//! leads to them. A static pod can have no claims, so it has no record and waits for none. What is
-//! refused is an error, so that nobody waits for a device that never comes. A handler that is not
-//! declared takes nothing, and anything that looks like a request is an error.
+//! The devices of prepared claims (`gpu.divvy.dev/claim`, and of other drivers of divvy's) are no names
+//! to ask by: only a record leads to them. A static pod can have no claims, so it has no record and waits
+//! for none. What is refused is an error, so that nobody waits for a device that never comes. A handler
+//! that is not declared takes nothing, and anything that looks like a request is an error.
 
 mod annotations;
 mod claim;
@@ -24,7 +24,7 @@ use divvy_cdi::{name::QualifiedName, oci::Config, problem::quoted};
 
 use crate::{
     error::HookError,
-    record::{CLAIM_KIND, RunDir},
+    record::{CLAIM_CLASS, RunDir},
     settings::{Engine, Handler, Salvage, SettingsError},
 };
 
@@ -108,7 +108,7 @@ impl Rules<'_> {
             }
             Engine::Podman | Engine::Docker | Engine::Ctr => {
                 annotations::of_person(self, handler, config, &mut request)?;
-                env::of(handler, config, &mut request)?;
+                env::of(self, handler, config, &mut request)?;
             }
         }
         Ok(request)
@@ -176,8 +176,13 @@ impl Request {
     /// Adds a device by its name. Those of prepared claims come from a record, which knows whose
     /// they are and whether they are still the same: one that it gave already is passed over, any
     /// other refused.
-    fn name(&mut self, name: QualifiedName, what: impl Fn() -> String) -> Result<(), HookError> {
-        if name.kind() == CLAIM_KIND {
+    fn name(
+        &mut self,
+        name: QualifiedName,
+        run: &RunDir,
+        what: impl Fn() -> String,
+    ) -> Result<(), HookError> {
+        if name.class() == CLAIM_CLASS && run.has_driver(name.vendor()) {
             if self.prepared.iter().any(|prepared| prepared.names.contains(&name)) {
                 return Ok(());
             }

@@ -69,10 +69,17 @@ impl Configured {
         opaque.only(schema::OPAQUE)?;
         let requests = entry.texts("requests", MAX_ITEMS)?;
         let driver = opaque.need_text("driver")?;
-        let apis = match driver.as_str() {
-            DRIVER => Api::ALL,
-            NVIDIA_DRIVER if is_ours(&requests) => Api::OF_NVIDIA,
-            _ => return Ok(None),
+        let apis = match (entry.driver(), driver.as_str()) {
+            (DRIVER, DRIVER) => Api::ALL,
+            (DRIVER, NVIDIA_DRIVER) if is_ours(&requests) => Api::OF_NVIDIA,
+            (DRIVER, _) => return Ok(None),
+            (own, driver) if own != driver => return Ok(None),
+            _ => {
+                let message = format!(
+                    "devices of {driver} take no configuration: a file declares them as they are"
+                );
+                return Err(opaque.problem("CONFIG-UNSUPPORTED", message));
+            }
         };
         // Ours, whoever sent it.
         let parameters = opaque.need("parameters")?.strictly();

@@ -63,3 +63,16 @@ async fn every_address_of_either_family_is_one() {
         TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
     }
 }
+
+#[test]
+fn the_metrics_of_several_drivers_are_one_text() {
+    let one = "# HELP a A.\n# TYPE a gauge\na 1\n# HELP b B.\n# TYPE b histogram\nb_sum 2\n";
+    let other = "# HELP a A.\n# TYPE a gauge\na{x=\"y\"} 3\n# HELP c C.\n# TYPE c gauge\nc 4\n";
+    assert_eq!(together(&[("d", one.to_owned())]), one);
+    assert_eq!(
+        together(&[("d", one.to_owned()), ("e", other.to_owned())]),
+        "# HELP a A.\n# TYPE a gauge\na{driver=\"d\"} 1\na{driver=\"e\",x=\"y\"} 3\n\
+         # HELP b B.\n# TYPE b histogram\nb_sum{driver=\"d\"} 2\n\
+         # HELP c C.\n# TYPE c gauge\nc{driver=\"e\"} 4\n"
+    );
+}

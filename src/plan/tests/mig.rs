@@ -13,7 +13,7 @@ fn allowed(
     held: &[Held],
 ) -> Result<Plan, PlanError> {
     let inventory = crate::gpu::Inventory { policy, ..node(there) };
-    plan(&claim(), &Allocation { results, config: vec![] }, &inventory, held)
+    plan(&claim(), &Allocation { results, config: vec![], ..Default::default() }, &inventory, held)
 }
 
 #[test]
@@ -53,7 +53,8 @@ fn mig_mode_is_switched_once_and_only_where_that_is_allowed_and_of_use() {
     let old = Model::by_key("A100-80GB").unwrap();
     let gpu = &mut inventory.gpus[0];
     (gpu.compute, gpu.profiles) = (old.compute, old.profiles.into());
-    let one = Allocation { results: vec![given("a", OF_WHOLE)], config: vec![] };
+    let one =
+        Allocation { results: vec![given("a", OF_WHOLE)], config: vec![], ..Default::default() };
     let error = plan_of(&one, &inventory).unwrap_err();
     assert!(error.to_string().contains("takes a reset: nvidia-smi -mig 1"), "{error}");
     inventory.gpus[0].mig = Mig::Unsupported;

@@ -250,7 +250,9 @@ async fn a_claim_that_a_person_prepared_is_theirs_to_end() {
          status: {{allocation: {{devices: {{results: [{{request: gpu, driver: gpu.divvy.dev, pool: \
          worker-1, device: {WHOLE}}}]}}}}}}\n"
     );
-    let claims = crate::claim::Manifests::parse("c".as_ref(), manifest.as_bytes()).unwrap().claims;
+    let claims = crate::claim::Manifests::parse("c".as_ref(), manifest.as_bytes(), "gpu.divvy.dev")
+        .unwrap()
+        .claims;
     let machine = world.machine();
     machine.node().prepare(&claims[0], &[], divvy_hook::record::Origin::Local).unwrap();
     world.unprepare("mine", "uid-mine").await.unwrap();

@@ -9,6 +9,7 @@ use super::{
     api::Trouble,
     world::{SMALL, WHOLE, World},
 };
+use crate::claim::DRIVER;
 use crate::plugin::{
     Kubelet, Paths, Plugin,
     claims::Nobody,
@@ -155,7 +156,8 @@ async fn two_pods_serve_side_by_side_and_two_of_a_name_do_not() {
     let old = world.plugin.take().unwrap();
     world.start(Some("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")).await;
     let new =
-        Paths::of(&world.path("kubelet"), Some("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")).unwrap();
+        Paths::of(&world.path("kubelet"), DRIVER, Some("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"))
+            .unwrap();
     assert!(new.registration.exists() && new.dra.exists() && world.socket().exists());
     old.end().await;
     assert!(new.registration.exists() && new.dra.exists() && !world.socket().exists());
@@ -220,15 +222,15 @@ async fn metrics_say_what_was_done_and_what_failed() {
 #[test]
 fn sockets_have_paths_that_linux_takes() {
     let pod = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
-    let paths = Paths::of("/var/lib/kubelet".as_ref(), Some(pod)).unwrap();
+    let paths = Paths::of("/var/lib/kubelet".as_ref(), DRIVER, Some(pod)).unwrap();
     assert!(paths.registration.ends_with(format!("gpu.divvy.dev-{pod}-reg.sock")));
     assert!(paths.dra.ends_with(format!("plugins/gpu.divvy.dev/dra-{pod}.sock")));
     let deep = format!("/{}", "d".repeat(47));
-    let paths = Paths::of(deep.as_ref(), Some(pod)).unwrap();
+    let paths = Paths::of(deep.as_ref(), DRIVER, Some(pod)).unwrap();
     for path in [&paths.registration, &paths.dra] {
         assert!(path.as_os_str().len() <= 107, "{}", path.display());
     }
-    let too_deep = Paths::of(format!("/{}", "d".repeat(90)).as_ref(), None).unwrap_err();
+    let too_deep = Paths::of(format!("/{}", "d".repeat(90)).as_ref(), DRIVER, None).unwrap_err();
     assert_eq!(too_deep.code(), "PLUGIN-SOCKET");
 }
 

@@ -10,7 +10,7 @@ use crate::{lock::Lock, plugin::proto::dra_v1};
 
 /// The lock of the GPU that is given whole.
 fn lock_of(world: &World) -> PathBuf {
-    let inventory = world.machine().gpus().inventory().unwrap();
+    let inventory = world.machine().pool().gpus().unwrap().inventory().unwrap();
     let whole = inventory.gpus.iter().find(|gpu| gpu.pci.to_string().contains("1b:00"));
     let dir = world.path("state/locks/gpus");
     fs::create_dir_all(&dir).unwrap();

@@ -67,7 +67,7 @@ impl Consumers for Told {
         ));
     }
 
-    fn unprepared(&self, uid: &str) {
+    fn unprepared(&self, _: &str, uid: &str) {
         self.lines.lock().unwrap().push(format!("unprepared {uid}"));
     }
 }
@@ -105,7 +105,9 @@ impl World {
         let args = Args::try_parse_from(line).unwrap();
         let user = User::default();
         let places = Places::new(args.places, &user).of_node(Some("worker-1".to_owned()));
-        Machine::new(places.gpus().unwrap(), places.kept().unwrap(), crate::admin::boot().unwrap())
+        let opened = places.pool().unwrap();
+        let kept = places.kept(opened.pool().driver()).unwrap();
+        Machine::new(opened, kept, crate::admin::boot().unwrap())
     }
 
     /// Starts the plugin, as another one in this pod.
@@ -171,7 +173,7 @@ impl World {
                 listing.map(|entry| format!("{dir}/{}", entry.unwrap().file_name().display())),
             );
         }
-        let gpus = self.machine().gpus().inventory().unwrap().gpus;
+        let gpus = self.machine().pool().gpus().unwrap().inventory().unwrap().gpus;
         left.extend(gpus.iter().flat_map(|gpu| gpu.partitions()).map(|one| one.uuid.clone()));
         left.sort();
         left

@@ -10,7 +10,10 @@ fn claim_of(name: &str, device: &str) -> Claim {
          status: {{allocation: {{devices: {{results: [{{request: r, driver: gpu.divvy.dev, \
          pool: n, device: {device}}}]}}}}}}\n"
     );
-    Manifests::parse(Path::new("c.yaml"), text.as_bytes()).unwrap().claims.remove(0)
+    Manifests::parse(Path::new("c.yaml"), text.as_bytes(), "gpu.divvy.dev")
+        .unwrap()
+        .claims
+        .remove(0)
 }
 
 const PART: &str = "gpu-0000-43-00-1g10gb-2";

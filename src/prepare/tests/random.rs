@@ -42,7 +42,7 @@ fn claims() -> Vec<Claim> {
             )
         })
         .collect();
-    Manifests::parse(Path::new("c.yaml"), text.as_bytes()).unwrap().claims
+    Manifests::parse(Path::new("c.yaml"), text.as_bytes(), "gpu.divvy.dev").unwrap().claims
 }
 
 /// What somebody else made.

@@ -53,6 +53,7 @@ async fn published(server: Server, view: View) -> Published {
     let seen = Arc::clone(&view);
     let (tell, state) = watch::channel(State::default());
     let options = Options {
+        driver: crate::claim::DRIVER.to_owned(),
         node: "n".to_owned(),
         beside_other_driver: false,
         every: Duration::from_millis(30),
@@ -73,7 +74,7 @@ fn view() -> View {
         gpu
     };
     inventory.gpus = (1..=4).map(at).collect();
-    View { inventory, holds: Vec::new(), health: BTreeMap::new() }
+    View { inventory, declared: None, holds: Vec::new(), health: BTreeMap::new() }
 }
 
 impl Published {

@@ -27,8 +27,13 @@ fn three() -> Vec<Slice> {
 
 /// These slices as a server has them, all of one generation.
 fn there(slices: &[Slice], generation: i64) -> Vec<Object> {
-    let pool =
-        Pool { node: "n".to_owned(), node_uid: "u".to_owned(), generation, count: slices.len() };
+    let pool = Pool {
+        driver: "gpu.divvy.dev".to_owned(),
+        node: "n".to_owned(),
+        node_uid: "u".to_owned(),
+        generation,
+        count: slices.len(),
+    };
     let object = |(index, slice)| {
         let mut value = pool.object(index, slice, None);
         let metadata = &mut value["metadata"];

@@ -23,7 +23,7 @@ fn hold(inventory: &Inventory, device: &str, local: bool) -> Hold {
 }
 
 fn view(inventory: Inventory, holds: Vec<Hold>) -> View {
-    View { inventory, holds, health: BTreeMap::new() }
+    View { inventory, declared: None, holds, health: BTreeMap::new() }
 }
 
 fn published(view: &View, before: &[Slice]) -> Vec<Slice> {
