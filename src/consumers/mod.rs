@@ -128,7 +128,7 @@ impl Pods {
     fn kept(&self, claim: ClaimRecord) -> Option<ClaimRecord> {
         let of_cluster = matches!(claim.origin, divvy_hook::record::Origin::Api);
         let kept = of_cluster && claim.boot == self.boot;
-        kept.then(|| ClaimRecord { stamp: None, ..claim })
+        kept.then_some(ClaimRecord { stamp: None, ..claim })
     }
 
     /// The records of pods that are not here.

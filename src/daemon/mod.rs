@@ -97,9 +97,15 @@ fn serve(cli: Cli, user: &User) -> Result<Exit, Failure> {
         machines.push(Arc::new(Machine::new(opened, kept, boot.clone())));
     }
     if cli.once {
-        let rounds = machines.iter().map(|machine| round(&machine.node(), true, &mut Told::new()));
-        let failed = rounds.filter(|exit| *exit != Exit::Ok).last();
-        return Ok(failed.unwrap_or(Exit::Ok));
+        let mut done = Exit::Ok;
+        // One that fails keeps no other from its round.
+        for machine in &machines {
+            match round(&machine.node(), true, &mut Told::new()) {
+                Exit::Ok => {}
+                failed => done = failed,
+            }
+        }
+        return Ok(done);
     }
     let mut builder = runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build();

@@ -311,6 +311,10 @@ fn the_examples_are_what_they_say() {
         let world = World::new();
         world.write("node.toml", &node);
         let path = entry.unwrap().path();
+        // Of another driver: the tests of `--devices` have it.
+        if path.ends_with("small-white-cat.yaml") {
+            continue;
+        }
         world.json(&["prepare", "-f", path.to_str().unwrap()]);
         world.divvy(&["unprepare", "-f", path.to_str().unwrap()]).ok();
         assert_eq!(world.left(), Vec::<String>::new(), "{}", path.display());

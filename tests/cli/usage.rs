@@ -104,20 +104,24 @@ fn listed(help: &str) -> Vec<&str> {
     long.filter(|option| !["--help", "--version"].contains(option)).collect()
 }
 
+/// The options of places and devices, in their order.
+const PLACES: [&str; 12] = [
+    "--gpus",
+    "--devices",
+    "--driver-root",
+    "--dev-root",
+    "--hook",
+    "--switch-mig",
+    "--adopt-mig",
+    "--shares",
+    "--device-metadata",
+    "--cdi-dir",
+    "--run-dir",
+    "--state-dir",
+];
+
 #[test]
 fn each_command_lists_the_options_that_it_uses_and_no_others() {
-    const PLACES: [&str; 10] = [
-        "--gpus",
-        "--driver-root",
-        "--dev-root",
-        "--hook",
-        "--switch-mig",
-        "--adopt-mig",
-        "--shares",
-        "--cdi-dir",
-        "--run-dir",
-        "--state-dir",
-    ];
     let but = |unused: &[&str]| -> Vec<&str> {
         PLACES.into_iter().filter(|place| !unused.contains(place)).collect()
     };
@@ -129,7 +133,15 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
             Some("unprepare"),
             [
                 &["--file", "--output"][..],
-                &but(&["--gpus", "--hook", "--switch-mig", "--adopt-mig", "--shares"]),
+                &but(&[
+                    "--gpus",
+                    "--devices",
+                    "--hook",
+                    "--switch-mig",
+                    "--adopt-mig",
+                    "--shares",
+                    "--device-metadata",
+                ]),
             ]
             .concat(),
         ),
@@ -138,14 +150,24 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
             Some("devices"),
             [
                 &["--spec-dir", "--config", "--output"][..],
-                &but(&["--hook", "--switch-mig", "--adopt-mig", "--shares", "--run-dir"]),
+                &but(&[
+                    "--hook",
+                    "--switch-mig",
+                    "--adopt-mig",
+                    "--shares",
+                    "--device-metadata",
+                    "--run-dir",
+                ]),
             ]
             .concat(),
         ),
         (
             Some("generate"),
-            [&["--write", "--names", "--kind", "--cdi-version", "--output"][..], &PLACES[..4]]
-                .concat(),
+            [
+                &["--write", "--names", "--kind", "--cdi-version", "--output"][..],
+                &["--gpus", "--driver-root", "--dev-root", "--hook"],
+            ]
+            .concat(),
         ),
         (Some("lint"), vec!["--output"]),
     ] {

@@ -367,7 +367,7 @@ impl Node {
     pub fn shell(&mut self) -> Result<()> {
         let tools = "mkdir /run/busybox && busybox --install -s /run/busybox";
         self.sandbox.must(&["sh", "-c", tools])?;
-        let path = format!("PATH=/kube:/programs:/usr/local/bin:/usr/bin:/usr/sbin:/run/busybox");
+        let path = "PATH=/kube:/programs:/usr/local/bin:/usr/bin:/usr/sbin:/run/busybox";
         let (prompt, kubeconfig) = (format!("PS1={NAME}# "), format!("KUBECONFIG={ADMIN}"));
         // The first process of the sandbox is in all its namespaces but that of its cgroup.
         let first = self.sandbox.path("/");
@@ -375,7 +375,7 @@ impl Node {
         let status = Command::new("nsenter")
             .args(["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd", "--target"])
             .arg(first)
-            .args(["env", "-i", "HOME=/root", "TERM=linux", &path, &prompt, &kubeconfig])
+            .args(["env", "-i", "HOME=/root", "TERM=linux", path, &prompt, &kubeconfig])
             .args(["sh", "-c", "cd && exec bash --noprofile --norc"])
             .status()?;
         ensure!(status.success(), "the shell ended with {status}");
