@@ -32,6 +32,8 @@ pub fn tests() -> Vec<Test> {
 fn with_cats(node: &mut Node, run: fn(&mut Node) -> Result<()>) -> Result<()> {
     node.stop(PROGRAM, "TERM")?;
     node.sandbox.write(FILE, &project("examples/devices/cats.yaml")?)?;
+    // The chart lets the driver publish what it has the file of.
+    node.install_chart(&["--set-file", &format!("devices.cats\\.yaml={FILE}")])?;
     node.start_driver(&["--devices", FILE])?;
     until_there(node, "cat-0")?;
     let classes = project("deploy/examples/cat.yaml")?;
@@ -44,6 +46,7 @@ fn with_cats(node: &mut Node, run: fn(&mut Node) -> Result<()>) -> Result<()> {
     node.kubectl(&["delete", "deviceclass", CLASS], "")?;
     node.stop(PROGRAM, "TERM")?;
     node.sandbox.must(&["rm", "-rf", FILE, "/var/lib/divvy/drivers"])?;
+    node.install_chart(&[])?;
     node.start_driver(&[])
 }
 

@@ -8,3 +8,13 @@
 {{- define "divvy.labels" -}}
 {app.kubernetes.io/name: divvy-node, app.kubernetes.io/instance: {{ .Release.Name }}}
 {{- end }}
+
+{{- /* Under which names it is a driver: that of GPUs, and one for each file of devices. A list in JSON, which is YAML and CEL too. */ -}}
+{{- define "divvy.drivers" -}}
+{{- $drivers := list "gpu.divvy.dev" -}}
+{{- range $name, $file := .Values.devices -}}
+{{- $driver := (fromYaml $file).driver | required (printf "devices: %s names no driver" $name) -}}
+{{- $drivers = append $drivers $driver -}}
+{{- end -}}
+{{- toJson $drivers -}}
+{{- end }}
