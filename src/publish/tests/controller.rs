@@ -226,6 +226,7 @@ async fn what_the_server_does_not_store_is_not_published() {
     published.whole(1).await;
     assert_eq!(devices(&published.server.world())[0]["name"], "gpu-0000-01-00");
     // It is updated, and ends its connections.
+    published.until("watched", |world| world.watched).await;
     published.server.change(|world| {
         world.drops.clear();
         world.end_watches();

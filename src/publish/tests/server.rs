@@ -26,6 +26,8 @@ pub(super) struct World {
     events: Vec<(u64, &'static str, Value)>,
     /// Watches that began before this number end.
     watches: u64,
+    /// One of those that would not end has begun.
+    pub(super) watched: bool,
     /// Requests that wrote something, or tried to.
     pub(super) writes: Vec<String>,
     /// How many of the next requests fail, and how.
@@ -67,6 +69,7 @@ impl Server {
             objects: BTreeMap::new(),
             events: Vec::new(),
             watches: 0,
+            watched: false,
             writes: Vec::new(),
             faults: Vec::new(),
             drops: Vec::new(),
@@ -178,6 +181,7 @@ impl Server {
             send("ERROR", &failure(410))?;
             return stream.write_all(b"0\r\n\r\n");
         }
+        world.watched = true;
         while world.watches == began {
             let events: Vec<_> =
                 world.events.iter().filter(|(version, ..)| *version > sent).cloned().collect();
@@ -279,6 +283,7 @@ impl World {
     /// Ends the watches that there are.
     pub(super) fn end_watches(&mut self) {
         self.watches += 1;
+        self.watched = false;
     }
 
     /// The slices of the driver, by name.
