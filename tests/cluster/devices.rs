@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use crate::Test;
 use crate::claims::GPUS;
-use crate::driver::PROGRAM;
+use crate::driver::{self, PROGRAM};
 use crate::fixture::IMAGE;
 use crate::manifest::{Pod, by_name, claim, look_and_stay};
 use crate::node::Node;
@@ -16,6 +17,11 @@ use crate::pods::SOON;
 const DRIVER: &str = "resource-driver.example.com";
 const CLASS: &str = "resource.example.com";
 const FILE: &str = "/var/lib/kube/cats.yaml";
+/// How many the file has.
+const CATS: usize = 3;
+const BOTH: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/both";
+/// Where a container finds what it is told of the devices of claims.
+const TOLD: &str = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims";
 const SAY: &str = "echo \"cat $CAT_NAME\"; exec sleep 100000";
 
 pub fn tests() -> Vec<Test> {
@@ -34,8 +40,12 @@ fn with_cats(node: &mut Node, run: fn(&mut Node) -> Result<()>) -> Result<()> {
     node.sandbox.write(FILE, &project("examples/devices/cats.yaml")?)?;
     // The chart lets the driver publish what it has the file of.
     node.install_chart(&["--set-file", &format!("devices.cats\\.yaml={FILE}")])?;
+    let before = node.registrations(DRIVER);
     node.start_driver(&["--devices", FILE])?;
-    until_there(node, "cat-0")?;
+    node.wait(&format!("the cats of {DRIVER}"), SOON, &[PROGRAM, "kubelet"], |node| {
+        let there = node.registrations(DRIVER) > before && published(node)?.len() == CATS;
+        Ok(there.then_some(()))
+    })?;
     let classes = project("deploy/examples/cat.yaml")?;
     let class = classes.split("---\n").next().unwrap_or_default().to_owned();
     node.apply(&class)?;
@@ -50,23 +60,8 @@ fn with_cats(node: &mut Node, run: fn(&mut Node) -> Result<()>) -> Result<()> {
     node.start_driver(&[])
 }
 
-fn log(node: &Node, program: &str) -> String {
-    node.sandbox.read(&format!("/var/log/node/{program}.log")).unwrap_or_default()
-}
-
 fn project(path: &str) -> Result<String> {
     Ok(fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))?)
-}
-
-/// Waits until a device of the file's driver is published, and the kubelet has the driver.
-fn until_there(node: &mut Node, device: &str) -> Result<()> {
-    node.wait(&format!("{device} of {DRIVER}"), SOON, &[PROGRAM, "kubelet"], |node| {
-        let registered = log(node, "kubelet")
-            .lines()
-            .any(|line| line.contains("Registered DRA plugin") && line.contains(DRIVER));
-        let devices = published(node)?;
-        Ok((registered && devices.iter().any(|name| name == device)).then_some(()))
-    })
 }
 
 /// The names of the published devices, with the taints of each behind it.
@@ -93,7 +88,7 @@ fn until_says(node: &mut Node, pod: &str, container: &str, says: &str) -> Result
 
 fn cat(expression: &str) -> String {
     let attributes = format!("device.attributes[\"{DRIVER}\"]");
-    let expression = serde_json::Value::from(expression.replace('$', &attributes));
+    let expression = Value::from(expression.replace('$', &attributes));
     format!(
         "requests: [{{name: cat, exactly: {{deviceClassName: {CLASS}, selectors: [{{cel: {{expression: \
          {expression}}}}}]}}}}]"
@@ -152,13 +147,15 @@ fn shared(node: &mut Node) -> Result<()> {
     until_says(node, "fourth", "c", "cat Ash")
 }
 
-/// One claim of a GPU and a cat, by containerd's CDI and by the shim.
+/// One claim of a GPU and a cat, by containerd's CDI and by the shim. The container is told of both.
 fn beside_gpus(node: &mut Node) -> Result<()> {
+    node.stop(PROGRAM, "TERM")?;
+    node.start_driver(&["--devices", FILE, "--device-metadata"])?;
     let both = cat("$.color == \"black\"").replace(
         "requests: [",
         "requests: [{name: gpu, exactly: {deviceClassName: gpu.divvy.dev}}, ",
     );
-    let script = format!("echo \"cat $CAT_NAME\"\n{}", look_and_stay());
+    let script = format!("echo \"cat $CAT_NAME\"; cat {TOLD}/both/*/*.json\n{}", look_and_stay());
     let containers = [("c", &*script, &["claim0"][..])];
     for more in ["", "runtimeClassName: divvy"] {
         if !more.is_empty() {
@@ -175,10 +172,39 @@ fn beside_gpus(node: &mut Node) -> Result<()> {
         until_says(node, "both", "c", "cat Coal")?;
         let output = node.output("both", "c")?;
         ensure!(output.contains("/dev/nvidia"), "no GPU: {output}");
+        let told = told(&output, &node.api.get(BOTH)?)?;
+        ensure!(
+            told == [(driver::DRIVER.into(), "gpu".into()), (DRIVER.into(), "black".into())],
+            "{told:?}"
+        );
         node.delete_pods(&["both"])?;
         node.kubectl(&["delete", "resourceclaim", "both"], "")?;
     }
     node.restart_containerd(true)
+}
+
+/// Of what drivers a container of a claim has a device, and what tells one of theirs from others, as its metadata files say.
+fn told(output: &str, claim: &Value) -> Result<Vec<(String, String)>> {
+    let mut told = Vec::new();
+    for line in output.lines().filter(|line| line.starts_with('{')) {
+        let file: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        ensure!(file["metadata"]["uid"] == claim["metadata"]["uid"], "another claim's: {file}");
+        let device = &file["requests"][0]["devices"][0];
+        let results = claim["status"]["allocation"]["devices"]["results"].as_array();
+        let same = |one: &Value| {
+            let names = [("driver", "driver"), ("pool", "pool"), ("device", "name")];
+            names.iter().all(|(theirs, ours)| one[*theirs] == device[*ours])
+        };
+        ensure!(results.is_some_and(|all| all.iter().any(same)), "not allocated: {file}");
+        let attributes = &device["attributes"];
+        let kind = [&attributes["color"], &attributes["type"]]
+            .into_iter()
+            .find_map(|one| one["string"].as_str());
+        let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
+        told.push((text(device["driver"].as_str()), text(kind)));
+    }
+    told.sort();
+    Ok(told)
 }
 
 /// A cat that goes while a pod has it is tainted, and gone when the pod is; a bad file changes nothing.
@@ -197,7 +223,7 @@ fn reload(node: &mut Node) -> Result<()> {
     node.sandbox.write(FILE, &cats.replace("color: ", "colour "))?;
     node.signal(PROGRAM, "HUP")?;
     node.wait("the complaint", SOON, &[], |node| {
-        let log = log(node, PROGRAM);
+        let log = node.log(PROGRAM);
         Ok((log.contains("DEVICES-INVALID") && log.contains("still counts")).then_some(()))
     })?;
     ensure!(published(node)? == ["cat-0", "cat-1", "cat-2"], "{:?}", published(node)?);

@@ -74,23 +74,39 @@ impl Node {
 
     /// Starts the driver, and waits until the kubelet has it and its slices are there.
     pub fn start_driver(&mut self, more: &[&str]) -> Result<()> {
-        let before = self.registrations();
+        let before = self.registrations(DRIVER);
         let gpus = format!("nvml:{HOST}");
         let args = ["--gpus", &gpus, "--node-name", NAME, "--kubeconfig", KUBECONFIG];
         self.spawn_path(PROGRAM, "/programs/divvy-node", &[&args[..], more].concat())?;
         self.wait("the driver", SOON, &[PROGRAM, "kubelet"], |node| {
-            let there = node.registrations() > before && !node.devices()?.is_empty();
-            Ok(there.then_some(()))
+            Ok((node.registrations(DRIVER) > before && node.is_published()?).then_some(()))
         })
     }
 
     /// The devices in the driver's slices, in their order.
     pub fn devices(&self) -> Result<Vec<Value>> {
+        let devices = |slice: &Value| slice["spec"]["devices"].as_array().cloned();
+        Ok(self.all_slices()?.iter().filter_map(devices).flatten().collect())
+    }
+
+    /// The driver's slices, in their order.
+    pub fn all_slices(&self) -> Result<Vec<Value>> {
         let mut slices = self.api.list("/apis/resource.k8s.io/v1/resourceslices")?;
         slices.retain(|slice| slice["spec"]["driver"] == DRIVER);
         slices.sort_by_key(|slice| slice["metadata"]["name"].to_string());
-        let devices = |slice: &Value| slice["spec"]["devices"].as_array().cloned();
-        Ok(slices.iter().filter_map(devices).flatten().collect())
+        Ok(slices)
+    }
+
+    /// Whether all that the driver has to publish is there: slices are written one after the other.
+    fn is_published(&self) -> Result<bool> {
+        let slices = self.all_slices()?;
+        let newest = slices.iter().filter_map(|slice| slice["spec"]["pool"]["generation"].as_i64());
+        let newest = newest.max();
+        let of_newest = |slice: &&Value| slice["spec"]["pool"]["generation"].as_i64() == newest;
+        let there = slices.iter().filter(of_newest).count();
+        let count =
+            slices.first().and_then(|slice| slice["spec"]["pool"]["resourceSliceCount"].as_u64());
+        Ok(slices.len() == there && count == u64::try_from(there).ok())
     }
 
     /// The host, as NVML and the administrator see it.
@@ -98,11 +114,9 @@ impl Node {
         FakeHost::at(&self.sandbox.path(HOST))
     }
 
-    /// How often the kubelet has taken the driver in.
-    pub fn registrations(&self) -> usize {
-        self.log("kubelet")
-            .lines()
-            .filter(|line| line.contains("Registered DRA plugin") && line.contains(DRIVER))
-            .count()
+    /// How often the kubelet has taken a driver in.
+    pub fn registrations(&self, driver: &str) -> usize {
+        let taken = |line: &&str| line.contains("Registered DRA plugin") && line.contains(driver);
+        self.log("kubelet").lines().filter(taken).count()
     }
 }

@@ -89,6 +89,8 @@ struct Nodes {
     idle: Mutex<Vec<Node>>,
     /// Why there can be none: it is tried once.
     none: Mutex<Option<String>>,
+    /// Which tests have failed, and the first words of why.
+    failed: Mutex<Vec<String>>,
 }
 
 /// All tests; those that wait longest come first.
@@ -113,6 +115,9 @@ const GROUPS: [fn() -> Vec<Test>; 16] = [
 
 /// How many nodes there are at once: a test is more waiting than work.
 const NODES: usize = 3;
+
+/// As much as is said of a failure at the end, in characters.
+const SHORT: usize = 300;
 
 /// Tests that want these GPUs.
 pub fn group<const N: usize>(gpus: Gpus, tests: [(&'static str, Body); N]) -> Vec<Test> {
@@ -149,7 +154,7 @@ impl Nodes {
         // After a failure the next test gets another node.
         test.on(&mut node).map_err(|error| {
             let name = test.name.replace("::", "-");
-            anyhow::anyhow!("{error:#}\n{}", node.account(&name))
+            error.context(node.account(&name))
         })?;
         self.idle().push(node);
         Ok(Completion::Completed)
@@ -227,8 +232,8 @@ fn tests() -> ExitCode {
         Err(Missing::Here(reason)) => Some(reason.clone()),
         _ => None,
     };
-    let (idle, none) = Default::default();
-    let nodes = Arc::new(Nodes { fixture, idle, none });
+    let (idle, none, failed) = Default::default();
+    let nodes = Arc::new(Nodes { fixture, idle, none, failed });
     let mut trials = Vec::new();
     for end in ends {
         let tests = GROUPS.iter().flat_map(|tests| tests());
@@ -236,6 +241,10 @@ fn tests() -> ExitCode {
         trials.extend(tests.map(|test| trial(test, *end, &nodes)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
+    // Beside all that is told of each.
+    for failed in &*lock(&nodes.failed) {
+        println!("FAILED {failed}");
+    }
     drop(nodes);
     if let Some(reason) = skipped.filter(|reason| !reason.is_empty()) {
         println!("SKIPPED all of them: {reason}");
@@ -272,6 +281,10 @@ fn prepare(ends: &[End]) -> Result<Fixture, Missing> {
 fn trial(test: Test, end: End, nodes: &Arc<Nodes>) -> Trial {
     let nodes = nodes.clone();
     Trial::ignorable_test(versions::title(end, test.name), move || {
-        nodes.run(test, end).map_err(|error| Failed::from(format!("{error:#}")))
+        nodes.run(test, end).map_err(|error| {
+            let short: String = error.root_cause().to_string().chars().take(SHORT).collect();
+            lock(&nodes.failed).push(format!("{}: {short}", versions::title(end, test.name)));
+            Failed::from(format!("{error:#}"))
+        })
     })
 }

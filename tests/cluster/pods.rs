@@ -95,6 +95,13 @@ impl Node {
             .collect())
     }
 
+    /// The events of a pod by which the kubelet says that its devices were not prepared.
+    pub fn failed_prepares(&self, pod: &str) -> Result<Vec<String>> {
+        let mut events = self.events(pod)?;
+        events.retain(|event| event.contains("FailedPrepareDynamicResources"));
+        Ok(events)
+    }
+
     /// The process of a pod's container that runs, whatever the API says of the pod.
     pub fn container(&self, pod: &str) -> Result<Option<u32>> {
         for bundle in fs::read_dir(self.sandbox.path(BUNDLES))?.flatten() {

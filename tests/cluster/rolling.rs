@@ -108,12 +108,12 @@ fn ended_by_the_other(node: &mut Node) -> Result<()> {
     node.wait("a partition to be made", SOON, &[PROGRAM], |node| {
         Ok((node.host().fitted(0)? > 0).then_some(()))
     })?;
-    let registered = node.registrations();
+    let registered = node.registrations(DRIVER);
     let gpus = format!("nvml:{HOST}");
     let args = ["--gpus", &gpus, "--node-name", NAME, "--kubeconfig", KUBECONFIG];
     node.spawn_path(NEXT, "/programs/divvy-node", &[&args[..], &["--pod-uid=second"]].concat())?;
     node.wait("the next instance", SOON, &[NEXT], |node| {
-        Ok((node.registrations() > registered).then_some(()))
+        Ok((node.registrations(DRIVER) > registered).then_some(()))
     })?;
     node.kubectl(&["delete", "pod", "short", "--force", "--grace-period=0", "--wait=false"], "")?;
     node.kubectl(&["delete", "resourceclaim", "short", "--wait=false"], "")?;

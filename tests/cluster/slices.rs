@@ -40,8 +40,7 @@ pub fn tests() -> Vec<Test> {
 impl Node {
     /// Names, versions and generations of the driver's slices.
     pub fn slices(&self) -> Result<Vec<(String, String, i64)>> {
-        let mut slices = self.api.list("/apis/resource.k8s.io/v1/resourceslices")?;
-        slices.retain(|slice| slice["spec"]["driver"] == DRIVER);
+        let slices = self.all_slices()?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut found: Vec<_> = slices
             .iter()
@@ -65,6 +64,15 @@ impl Node {
         };
         Ok(self.devices()?.iter().filter_map(value).collect())
     }
+}
+
+/// Waits until these devices are published, and no others.
+fn until_published(node: &mut Node, devices: &[Value]) -> Result<()> {
+    node.wait("the devices as before", SOON, &[PROGRAM], |node| {
+        let now = node.devices()?;
+        ensure!(now == devices, "{now:?}\nare published, and not\n{devices:?}");
+        Ok(Some(()))
+    })
 }
 
 /// As kubelet does when it starts.
@@ -134,9 +142,7 @@ fn lost(node: &mut Node) -> Result<()> {
         Ok((node.tainted("unavailable")? == tainted).then_some(()))
     })?;
     set(node, false)?;
-    node.wait("it to be as before", SOON, &[PROGRAM], |node| {
-        Ok((node.devices()? == before).then_some(()))
-    })?;
+    until_published(node, &before)?;
     node.delete_pods(&["held"])
 }
 
@@ -167,9 +173,7 @@ fn shares(node: &mut Node) -> Result<()> {
     node.delete_pods(&names)?;
     node.stop(PROGRAM, "TERM")?;
     node.start_driver(&[])?;
-    node.wait("GPUs as before", SOON, &[PROGRAM], |node| {
-        Ok((node.devices()? == before).then_some(()))
-    })
+    until_published(node, &before)
 }
 
 /// Two drivers that give the same GPUs would each not know what the other gave.
@@ -192,7 +196,7 @@ fn other_driver(node: &mut Node) -> Result<()> {
     })?;
     ensure!(node.slices()?.is_empty(), "published all the same: {:?}", node.slices()?);
     node.kubectl(&["delete", "resourceslice", "theirs"], "")?;
-    node.wait("the slices", SOON, &[PROGRAM], |node| Ok((node.devices()? == before).then_some(())))
+    until_published(node, &before)
 }
 
 /// Every GPU whole and in every partition that it could have.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use divvy_fake_nvml::Rule;
 
 use crate::claims::GPUS;
-use crate::driver::PROGRAM;
+use crate::driver::{DRIVER, PROGRAM};
 use crate::manifest::{ANY, Pod, by_name, claim, look_and_stay, pod, selecting};
 use crate::node::{BOOT, NAME, Node, condition};
 use crate::pods::SOON;
@@ -145,6 +145,9 @@ fn forced_deletion(node: &mut Node) -> Result<()> {
     println!("cluster: a successor had the GPU after {:.1} s", start.elapsed().as_secs_f64());
     let next = node.sees_claim("next", "c", "next")?;
     ensure!(next == first, "{next:?} and not {first:?}");
+    // What was in its way was waited for in the call.
+    let failed = node.failed_prepares("next")?;
+    ensure!(failed.is_empty(), "{failed:?}");
     node.delete_pods(&["next"])
 }
 
@@ -160,6 +163,10 @@ fn claim_replaced(node: &mut Node) -> Result<()> {
     node.apply(&both)?;
     node.until_pod_within("same", "Running", NEXT_TRY)?;
     node.sees_claim("same", "c", "same")?;
+    // The kubelet itself lets go of the old claim first: that try the driver never sees.
+    let kubelets = |event: &str| event.contains("old ResourceClaim with same name");
+    let failed = node.failed_prepares("same")?;
+    ensure!(failed.iter().all(|event| kubelets(event)), "{failed:?}");
     node.delete_pods(&["same"])
 }
 
@@ -181,9 +188,8 @@ fn api_server_away(node: &mut Node) -> Result<()> {
     })?;
     node.until_pod_within("alone", "Running", NEXT_TRY)?;
     node.sees_claim("alone", "c", "alone")?;
-    let failed = node.events("alone")?;
-    let failed = failed.iter().find(|event| event.contains("FailedPrepareDynamicResources"));
-    ensure!(failed.is_none(), "{failed:?}");
+    let failed = node.failed_prepares("alone")?;
+    ensure!(failed.is_empty(), "{failed:?}");
     node.delete_pods(&["alone"])
 }
 
@@ -287,12 +293,13 @@ impl Node {
     }
 
     pub fn restart_kubelet(&mut self) -> Result<()> {
-        let registered = self.registrations();
+        let registered = self.registrations(DRIVER);
         self.stop("kubelet", "TERM")?;
         self.start_kubelet()?;
         self.wait("the node to be Ready", SOON, &["kubelet"], |node| {
             let found = node.api.get(&format!("/api/v1/nodes/{NAME}"))?;
-            Ok((condition(&found, "Ready") && node.registrations() > registered).then_some(()))
+            Ok((condition(&found, "Ready") && node.registrations(DRIVER) > registered)
+                .then_some(()))
         })
     }
 

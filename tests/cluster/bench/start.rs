@@ -98,7 +98,7 @@ fn spawn(node: &mut Node) -> Result<Instant> {
 
 /// Until these many devices are published.
 fn start(node: &mut Node, devices: usize) -> Result<Start> {
-    let registrations = node.registrations();
+    let registrations = node.registrations(DRIVER);
     let begun = spawn(node)?;
     let (mut socket, mut registered, mut published) = (None, None, None);
     let path = format!("/var/lib/kubelet/plugins/{DRIVER}/dra.sock");
@@ -107,7 +107,7 @@ fn start(node: &mut Node, devices: usize) -> Result<Start> {
         if socket.is_none() && node.sandbox.exists(&path) {
             socket = Some(now);
         }
-        if registered.is_none() && node.registrations() > registrations {
+        if registered.is_none() && node.registrations(DRIVER) > registrations {
             registered = Some(now);
         }
         if published.is_none() && node.devices()?.len() == devices {
