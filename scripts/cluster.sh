@@ -7,7 +7,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 source=$here/tests/cluster/kube
-case ${1:-new} in new) mod=go ;; old) mod=old ;; *) echo "cluster.sh [new|old]" >&2; exit 2 ;; esac
+case ${1:-new} in new) mod=go tags='' ;; old) mod=old tags=old ;; *) echo "cluster.sh [new|old]" >&2; exit 2 ;; esac
 made_of=("$0" "$source"/{main.go,noop.go,$mod.mod,$mod.sum})
 if [ $mod = go ]; then made_of+=("$here"/tests/cluster/helm/go.{mod,sum}); fi
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/divvy/cluster-$(cat "${made_of[@]}" | sha256sum | cut -c1-12)
@@ -20,7 +20,7 @@ if ! [ -e "$cache/ready" ]; then
   version=$(sed -n 's/^\tk8s.io\/kubernetes //p' "$source/$mod.mod")
   echo "cluster: building Kubernetes $version into $cache" >&2
   mkdir -p "$cache"
-  (cd "$source" && build -modfile=$mod.mod -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" \
+  (cd "$source" && build -modfile=$mod.mod -tags=$tags -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" \
     -o "$cache/kube" .)
   for name in kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl etcd kube-key noop-driver; do ln -sf kube "$cache/$name"; done
   if [ $mod = go ]; then

@@ -23,6 +23,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
+// programs are those that are commands of cobra's; other files may add to them.
 var programs = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllers.NewControllerManagerCommand,
@@ -40,9 +41,6 @@ func main() {
 	case "kube-key":
 		key()
 		return
-	case "noop-driver":
-		fmt.Fprintln(os.Stderr, serveNoop())
-		os.Exit(1)
 	}
 	program, known := programs[name]
 	if !known {

@@ -1,3 +1,5 @@
+//go:build !old
+
 package main
 
 import (
@@ -5,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -21,13 +24,19 @@ const (
 	noopDevices = 8
 )
 
-// serveNoop runs it as node os.Args[1], with the kubeconfig os.Args[2], until it is killed.
-func serveNoop() error {
-	if len(os.Args) != 3 {
-		return fmt.Errorf("usage: %s NODE KUBECONFIG", os.Args[0])
+func init() {
+	programs["noop-driver"] = func() *cobra.Command {
+		return &cobra.Command{
+			Use:  "noop-driver NODE KUBECONFIG",
+			Args: cobra.ExactArgs(2),
+			RunE: func(_ *cobra.Command, args []string) error { return serveNoop(args[0], args[1]) },
+		}
 	}
-	node := os.Args[1]
-	config, err := clientcmd.BuildConfigFromFlags("", os.Args[2])
+}
+
+// serveNoop runs it as this node until it is killed.
+func serveNoop(node, kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
 	}
