@@ -15,6 +15,7 @@ use tracing::{
 };
 use tracing_subscriber::{
     Layer, Registry,
+    filter::filter_fn,
     layer::{Context, SubscriberExt},
     registry::LookupSpan,
 };
@@ -43,28 +44,34 @@ struct Fields {
     rest: Vec<(&'static str, Value)>,
 }
 
-/// Takes in whatever is said from here on, in the whole process.
-pub(super) fn start(form: Form) {
+/// Takes in whatever is said from here on, in the whole process, and does what is to be done for traces.
+pub(super) fn start(form: Form, traces: Option<impl Layer<Registry> + Send + Sync>) {
     let to = |line: &str| {
         // Nobody may listen.
         let _unheard = io::stderr().lock().write_all(line.as_bytes());
     };
-    let log = Log { form, to };
+    let registry = Registry::default().with(traces).with(Log { form, to }.for_people());
     // Somebody else has, in a test.
-    let _first = tracing::subscriber::set_global_default(Registry::default().with(log));
+    let _first = tracing::subscriber::set_global_default(registry);
 }
 
 // === impl Log ===
+
+impl<W: Fn(&str) + 'static> Log<W> {
+    /// What this program says to people, and not what libraries say, or what is only for traces.
+    fn for_people<S>(self) -> impl Layer<S>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        self.with_filter(filter_fn(|of| is_ours(of) && *of.level() <= Level::INFO))
+    }
+}
 
 impl<S, W> Layer<S> for Log<W>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: Fn(&str) + 'static,
 {
-    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        is_ours(metadata)
-    }
-
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
@@ -96,9 +103,9 @@ where
     }
 }
 
-/// Only what this program says: what libraries say is theirs.
-fn is_ours(metadata: &Metadata<'_>) -> bool {
-    metadata.target().starts_with("divvy") && *metadata.level() <= Level::INFO
+/// What this program says: what libraries say is theirs.
+pub(super) fn is_ours(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with("divvy")
 }
 
 // === impl Fields ===

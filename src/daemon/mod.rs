@@ -4,12 +4,13 @@
 mod cluster;
 mod http;
 mod log;
+mod traces;
 
 use std::{collections::BTreeSet, ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{CommandFactory, Parser};
 use tokio::{
-    runtime,
+    runtime::{self, Runtime},
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::spawn_blocking,
@@ -18,6 +19,7 @@ use tokio::{
 
 use cluster::{ClusterArgs, Member};
 use http::Door;
+use traces::{Collector, Traces};
 
 use crate::{
     admin::{
@@ -50,6 +52,10 @@ struct Cli {
     /// The form of its lines
     #[arg(long, value_name = "FORM", value_enum, default_value_t = log::Form::Text)]
     log: log::Form,
+    /// Send a span for each claim that is prepared or ended, and one for each part of that, to this
+    /// OpenTelemetry collector (OTLP by gRPC, without TLS)
+    #[arg(long, value_name = "http://HOST:PORT", requires = "node_name")]
+    traces: Option<Collector>,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -78,8 +84,16 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
     };
-    log::start(cli.log);
-    match serve(cli, user) {
+    let done = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let done = done.map_err(|error| Failure::new("FAILED", format!("threads: {error}")));
+    let done = done.and_then(|runtime| {
+        let traces = begin(&cli, &runtime)?;
+        let done = serve(cli, user, &runtime);
+        traces.map(Traces::end);
+        runtime.shutdown_timeout(GRACE);
+        done
+    });
+    match done {
         Ok(exit) => exit.into(),
         Err(failure) => {
             tell(&failure.to_string());
@@ -88,7 +102,17 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     }
 }
 
-fn serve(cli: Cli, user: &User) -> Result<Exit, Failure> {
+/// Has its lines written from here on, and its traces sent where they are wanted.
+fn begin(cli: &Cli, runtime: &Runtime) -> Result<Option<Traces>, Failure> {
+    let _in = runtime.enter();
+    let node = cli.cluster.node_name.as_deref();
+    let traces = cli.traces.clone().map(|collector| Traces::begin(collector, node));
+    let (traces, layer) = traces.transpose()?.unzip();
+    log::start(cli.log, layer);
+    Ok(traces)
+}
+
+fn serve(cli: Cli, user: &User, runtime: &Runtime) -> Result<Exit, Failure> {
     let places = Places::new(cli.places, user).of_node(cli.cluster.node_name.clone());
     // A boot ends with the daemon, so it is asked once.
     let (boot, mut machines) = (crate::admin::boot()?, Vec::new());
@@ -107,12 +131,8 @@ fn serve(cli: Cli, user: &User) -> Result<Exit, Failure> {
         }
         return Ok(done);
     }
-    let mut builder = runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new("FAILED", format!("threads: {error}")))?;
-    let kept = runtime.block_on(keep(machines, cli.cluster, cli.interval));
-    runtime.shutdown_timeout(GRACE);
-    kept.map(|()| Exit::Ok)
+    runtime.block_on(keep(machines, cli.cluster, cli.interval))?;
+    Ok(Exit::Ok)
 }
 
 /// Round after round, and between them what the kubelet asks for.

@@ -1,9 +1,12 @@
 //! A call is what somebody wants done now: until when others are waited for, and what its time goes into.
 
 use std::{
+    future::Future,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
+
+use tracing::{Instrument, Span};
 
 /// A call.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,7 +44,7 @@ impl Call<'_> {
     /// Does a part of the call.
     pub(crate) fn at<T>(self, part: Part, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
-        let done = work();
+        let done = part.span().in_scope(work);
         if let Some(spent) = self.spent {
             spent.add(part, begun.elapsed());
         }
@@ -68,6 +71,11 @@ impl Part {
         }
     }
 
+    /// In a trace, below that of its call.
+    fn span(self) -> Span {
+        tracing::debug_span!("part", otel.name = self.name())
+    }
+
     fn place(self) -> usize {
         Self::ALL.into_iter().position(|part| part == self).unwrap_or_default()
     }
@@ -76,8 +84,16 @@ impl Part {
 // === impl Spent ===
 
 impl Spent {
+    /// Waits for a part of the call.
+    pub(crate) async fn during<T>(&self, part: Part, work: impl Future<Output = T>) -> T {
+        let begun = Instant::now();
+        let done = work.instrument(part.span()).await;
+        self.add(part, begun.elapsed());
+        done
+    }
+
     /// So much more on this.
-    pub(crate) fn add(&self, part: Part, time: Duration) {
+    fn add(&self, part: Part, time: Duration) {
         if let Some(spent) = self.0.get(part.place()) {
             spent.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Relaxed);
         }

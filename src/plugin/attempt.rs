@@ -7,7 +7,7 @@ use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 
 use super::{
     PluginError,
-    claims::{Hand, Reference, Shared},
+    claims::{Hand, Reference, Shared, spawn_in_span},
     given::Given,
     report::Report,
 };
@@ -82,37 +82,34 @@ impl Attempt {
                     obstacle.error
                 }
             };
-            let stopped = Instant::now();
-            let again = (stopped + pause).min(self.until);
-            tokio::select! {
-                () = tokio::time::sleep_until(again) => {}
-                Ok(()) = freed.changed() => {}
-                Ok(_) = cancels.wait_for(|cancelled| *cancelled) => return Err(self.cancelled()),
-                Ok(_) = ending.wait_for(|ending| *ending) => return Err(error),
-            }
-            self.spent.add(Part::Wait, stopped.elapsed());
+            let again = (Instant::now() + pause).min(self.until);
+            let waited = self.spent.during(Part::Wait, async {
+                tokio::select! {
+                    () = tokio::time::sleep_until(again) => Ok(()),
+                    Ok(()) = freed.changed() => Ok(()),
+                    Ok(_) = cancels.wait_for(|cancelled| *cancelled) => Err(self.cancelled()),
+                    Ok(_) = ending.wait_for(|ending| *ending) => Err(error),
+                }
+            });
+            waited.await?;
             pause = (pause * 2).min(LAST_PAUSE);
         }
     }
 
     async fn once(&mut self) -> Result<Vec<Given>, Obstacle> {
-        let begun = Instant::now();
-        let claim = self.read().await;
-        self.spent.add(Part::Api, begun.elapsed());
-        let claim = claim?;
+        let spent = Arc::clone(&self.spent);
+        let claim = spent.during(Part::Api, self.read()).await?;
         let wants = wants(&claim);
         let blocked = |error| Obstacle { error, wants };
-        let asked = Instant::now();
-        let turn = tokio::time::timeout_at(self.until, self.hand.turn.lock()).await;
+        let turn = tokio::time::timeout_at(self.until, self.hand.turn.lock());
+        let turn = spent.during(Part::Lock, turn).await;
         let turn =
             turn.map_err(|_| PluginError::InHand { claim: self.claim.title(), doing: "ended" })?;
-        self.spent.add(Part::Lock, asked.elapsed());
         if *self.cancels.borrow() {
             return Err(self.cancelled().into());
         }
-        let (shared, spent) = (Arc::clone(&self.shared), Arc::clone(&self.spent));
-        let until = Some(self.until.into_std());
-        let prepared = spawn_blocking(move || {
+        let (shared, until) = (Arc::clone(&self.shared), Some(self.until.into_std()));
+        let prepared = spawn_in_span(move || {
             let call = Call { until, spent: Some(&spent) };
             let entry = shared.machine.prepare(&claim, call)?;
             shared.consumers.prepared(&claim, &entry);

@@ -7,8 +7,12 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, time::Instant};
-use tracing::Instrument;
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, spawn_blocking},
+    time::Instant,
+};
+use tracing::{Instrument, Span};
 
 use super::{
     Machine, Metrics, PluginError, attempt::Attempt, given::Given, metrics::Operation,
@@ -212,8 +216,8 @@ impl Claims {
         let work = async move {
             let (begun, metrics) = (Instant::now(), Arc::clone(&shared.metrics));
             let (until, spent) = (begun + PATIENCE, Arc::<Spent>::default());
-            let turn = tokio::time::timeout_at(until, hand.turn.lock()).await;
-            spent.add(Part::Lock, begun.elapsed());
+            let turn = tokio::time::timeout_at(until, hand.turn.lock());
+            let turn = spent.during(Part::Lock, turn).await;
             let ended = match &turn {
                 Ok(_) => {
                     let (of, spent) = (uid.clone(), Arc::clone(&spent));
@@ -303,7 +307,7 @@ impl Shared {
         loop {
             let (shared, of) = (Arc::clone(self), uid.to_owned());
             let spent_on = Arc::clone(spent);
-            let ended = tokio::task::spawn_blocking(move || {
+            let ended = spawn_in_span(move || {
                 let call = Call { until: Some(until.into_std()), spent: Some(&spent_on) };
                 let ended = shared.machine.unprepare(&of, call)?;
                 shared.consumers.unprepared(shared.machine.pool().driver(), &of);
@@ -318,13 +322,20 @@ impl Shared {
                 }
                 // The last process of a container is on its way out.
                 Err(error) if error.code() == "GPU-IN-USE" && Instant::now() < used_until => {
-                    spent.add(Part::Wait, AGAIN);
-                    tokio::time::sleep(AGAIN).await;
+                    spent.during(Part::Wait, tokio::time::sleep(AGAIN)).await;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// Does work that blocks, as part of what is being done here.
+pub(super) fn spawn_in_span<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let span = Span::current();
+    spawn_blocking(move || span.in_scope(work))
 }
 
 // === impl Reference ===

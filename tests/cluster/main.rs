@@ -61,6 +61,7 @@ mod rolling;
 mod sharing;
 mod shim;
 mod slices;
+mod traces;
 mod trouble;
 mod versions;
 mod webhook;
@@ -94,7 +95,7 @@ struct Nodes {
 }
 
 /// All tests; those that wait longest come first.
-const GROUPS: [fn() -> Vec<Test>; 16] = [
+const GROUPS: [fn() -> Vec<Test>; 17] = [
     churn::tests,
     rolling::tests,
     trouble::tests,
@@ -109,6 +110,7 @@ const GROUPS: [fn() -> Vec<Test>; 16] = [
     slices::tests,
     report::tests,
     rights::tests,
+    traces::tests,
     versions::tests,
     plain::tests,
 ];

@@ -13,7 +13,7 @@ use crate::{Test, group};
 
 /// What needs feature gates that the oldest has off as it is shipped: partitions, taints, shares of a device, and
 /// extended resources.
-const NOT_OLD: [&str; 10] = [
+const NOT_OLD: [&str; 11] = [
     "mig::",
     "examples::",
     "claims::extended_resource",
@@ -21,6 +21,8 @@ const NOT_OLD: [&str; 10] = [
     "slices::lost",
     "slices::many",
     "slices::shares",
+    // The collector is beside the newest alone.
+    "traces::",
     "trouble::driver_away_at_the_end",
     "trouble::driver_killed_in_prepare",
     "trouble::reboot",

@@ -11,7 +11,7 @@ fn written(form: Form, what: impl FnOnce()) -> Vec<String> {
         let lines = Arc::clone(&lines);
         move |line: &str| lines.lock().expect("no panic").push(line.to_owned())
     };
-    let log = Registry::default().with(Log { form, to });
+    let log = Registry::default().with(Log { form, to }.for_people());
     tracing::subscriber::with_default(log, what);
     Arc::try_unwrap(lines).expect("nobody else").into_inner().expect("no panic")
 }
