@@ -1,8 +1,9 @@
-# What each target does is in README.md.
+# What each target does is in README.md. Everything is built as a part of the whole workspace: a package alone has its
+# dependencies with fewer features, and they would all be built once more.
 .PHONY: build hook demo check bench test test-unit test-engines test-cluster test-counts bless-counts order deny fuzz proto chart vectors
 
 build: hook
-	cargo build --locked --release --bins
+	cargo build --locked --workspace --release --bin divvy --bin divvy-node
 
 hook:
 	./scripts/build-hook.sh
@@ -15,7 +16,7 @@ demo:
 check:
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --locked --test engines --test cluster -- -D warnings
+	cargo clippy --quiet --locked --workspace --test engines --test cluster -- -D warnings
 	cargo test --quiet --locked --workspace --lib
 
 # The last two wait more than they work.
@@ -26,28 +27,31 @@ test-unit: hook test-counts
 	cargo test --locked --workspace
 
 test-engines: hook
-	cargo test --quiet --locked --test engines
+	cargo test --quiet --locked --workspace --test engines
 
 test-cluster: hook
-	cargo test --quiet --locked --test cluster
+	cargo test --quiet --locked --workspace --test cluster
 
 bench: build
 	./bench/build.sh
-	cargo run --quiet --locked -p divvy-bench -- run
-	cargo run --quiet --locked --release -p divvy-bench -- node
-	cargo test --quiet --locked --release --test cluster -- bench
+	cargo build --quiet --locked --workspace --release --bin divvy-bench
+	target/release/divvy-bench run
+	target/release/divvy-bench node
+	cargo test --quiet --locked --workspace --release --test cluster -- bench
 
 test-counts bless-counts: hook
 	./scripts/need.sh valgrind strace
 	./bench/build.sh floors
-	cargo run --quiet --locked -p divvy-bench -- $(@:-counts=)
+	cargo build --quiet --locked --workspace --bin divvy-bench
+	target/debug/divvy-bench $(@:-counts=)
 
 # The hook with its symbols says which functions a start runs.
 order:
 	./scripts/need.sh valgrind
 	CARGO_PROFILE_HOOK_STRIP=none ./scripts/build-hook.sh
 	./bench/build.sh floors
-	cargo run --quiet --locked -p divvy-bench -- order
+	cargo build --quiet --locked --workspace --bin divvy-bench
+	target/debug/divvy-bench order
 
 # Advisories need their database from the network; the rest is checked offline.
 deny:
@@ -57,7 +61,7 @@ deny:
 
 # The code of the kubelet's protocols, from src/plugin/proto.
 proto:
-	cargo test --quiet --locked --test repo -- --ignored write_proto
+	cargo test --quiet --locked --workspace --test repo -- --ignored write_proto
 
 # The chart as plain manifests.
 chart:
@@ -66,7 +70,7 @@ chart:
 
 # The answers of the Go library in cdi/tests/vectors, written anew.
 vectors:
-	cargo test --quiet --locked --test reference -- --ignored write_vectors
+	cargo test --quiet --locked --workspace --test reference -- --ignored write_vectors
 
 SECONDS ?= 60
 fuzz:
