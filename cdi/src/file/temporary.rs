@@ -3,6 +3,7 @@
 use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::{
@@ -15,6 +16,9 @@ use super::{Durability, FileError, failed, parent, sync_parent};
 
 /// Temporary names tried before giving up; each one taken is a crash's remains.
 const ATTEMPTS: u32 = 1000;
+
+/// No write takes longer, but for one on a disk that hangs.
+const WRITTEN_BY_THEN: Duration = Duration::from_secs(600);
 
 /// A file that is not yet where it belongs. Dropped before its rename, it is removed.
 pub(super) struct Temporary<'a> {
@@ -54,15 +58,19 @@ pub fn link(path: &Path, to: &Path, durability: Durability) -> Result<(), FileEr
 /// Removes the temporary files that crashes left in `dir`: regular files and links, named as [`super::replace`]
 /// names them, of processes that are no more. What cannot be removed stays; nobody reads it.
 ///
-/// To be called where nobody else in this process writes: its own number counts as that of an
-/// earlier process, since the first process of a container always has the same.
+/// One of this process's number is an earlier process's, since the first process of a container always has the same,
+/// unless somebody here is just writing it: it goes when it is older than any write takes.
 pub fn sweep(dir: &Path) {
     let Ok(listing) = std::fs::read_dir(dir) else { return };
     for entry in listing.map_while(Result::ok) {
         let ours = |kind: std::fs::FileType| kind.is_file() || kind.is_symlink();
         let ours = entry.file_type().is_ok_and(ours);
         let writer = entry.file_name().to_str().and_then(writer);
-        if ours && writer.is_some_and(is_gone) {
+        let is_old = || {
+            let modified = entry.metadata().and_then(|meta| meta.modified());
+            modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > WRITTEN_BY_THEN))
+        };
+        if ours && writer.is_some_and(|writer| is_gone(writer, is_old)) {
             let _stays = fs::unlinkat(CWD, entry.path(), AtFlags::empty());
         }
     }
@@ -81,9 +89,11 @@ fn writer(name: &str) -> Option<Pid> {
     if exact { Pid::from_raw(number) } else { None }
 }
 
-fn is_gone(pid: Pid) -> bool {
-    let own = rustix::process::getpid();
-    pid == own || rustix::process::test_kill_process(pid) == Err(Errno::SRCH)
+fn is_gone(pid: Pid, is_old: impl FnOnce() -> bool) -> bool {
+    match pid == rustix::process::getpid() {
+        true => is_old(),
+        false => rustix::process::test_kill_process(pid) == Err(Errno::SRCH),
+    }
 }
 
 /// No extension of a spec, so that no scan takes it for one.

@@ -211,9 +211,15 @@ fn a_sweep_takes_what_the_dead_left_and_nothing_else() {
     dead.iter().chain(&stays).for_each(|name| put(name));
     symlink("a.json", dir.path().join(".divvy-2147483647-1.tmp")).unwrap();
     std_fs::create_dir(dir.path().join(".divvy-2147483647-2.tmp")).unwrap();
-    put(&format!(".divvy-{}-0.tmp", std::process::id()));
+    // Of an earlier process of this number; and what somebody here is just writing.
+    let [old, new] =
+        ["0", "1"].map(|attempt| format!(".divvy-{}-{attempt}.tmp", std::process::id()));
+    [&old, &new].into_iter().for_each(|name| put(name));
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let file = std_fs::File::options().write(true).open(dir.path().join(&old)).unwrap();
+    file.set_modified(long_ago).unwrap();
     sweep(dir.path());
-    let mut left: Vec<_> = [".divvy-2147483647-2.tmp"].into_iter().chain(stays).collect();
+    let mut left: Vec<_> = [".divvy-2147483647-2.tmp", &new].into_iter().chain(stays).collect();
     left.sort_unstable();
     let mut there = names(dir.path());
     there.sort();
