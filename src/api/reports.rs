@@ -4,7 +4,6 @@ use http::Method;
 use serde_json::Value;
 
 use super::{Api, ApiError};
-use crate::claim::DRIVER;
 
 /// What a body is.
 pub(super) const JSON: &str = "application/json";
@@ -14,19 +13,20 @@ const APPLY: &str = "application/apply-patch+yaml";
 // === impl Api ===
 
 impl Api {
-    /// Makes the status of a claim say this, as far as it is ours to say (server-side apply).
+    /// Makes the status of a claim say this, as far as it is this driver's to say (server-side apply).
     ///
     /// # Errors
     /// As [`Self::claim`]; [`ApiError::Absent`] where there is no such claim.
     pub async fn apply_claim_status(
         &self,
+        driver: &str,
         namespace: &str,
         name: &str,
         claim: &Value,
     ) -> Result<(), ApiError> {
         let path = format!(
             "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}/status\
-             ?fieldManager={DRIVER}&force=true"
+             ?fieldManager={driver}&force=true"
         );
         self.ask(Method::PATCH, &path, Some((APPLY, claim))).await.map(drop)
     }

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Reference, status::Object};
-use crate::claim::DRIVER;
 
 /// The events of this node.
 #[derive(Debug)]
 pub(super) struct Events {
+    driver: String,
     /// Who reports them.
     instance: String,
     /// By the UID of what they regard, and what they say.
@@ -76,10 +76,15 @@ pub(super) fn regarded(claim: &Reference, object: &Object) -> Vec<Value> {
 // === impl Events ===
 
 impl Events {
-    /// Those of this node.
-    pub(super) fn of(node: &str) -> Self {
-        let instance = cut(&format!("{DRIVER}-{node}"), MAX_INSTANCE).to_owned();
-        Self { instance, seen: BTreeMap::new(), budgets: BTreeMap::new() }
+    /// Those of a driver on a node.
+    pub(super) fn of(driver: &str, node: &str) -> Self {
+        let instance = cut(&format!("{driver}-{node}"), MAX_INSTANCE).to_owned();
+        Self {
+            driver: driver.to_owned(),
+            instance,
+            seen: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+        }
     }
 
     /// What is to be sent of one that is seen now, if anything.
@@ -118,7 +123,7 @@ impl Events {
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"namespace": namespace, "name": next.name},
             "eventTime": format!("{:.6}", Timestamp::now()),
-            "reportingController": DRIVER, "reportingInstance": self.instance,
+            "reportingController": self.driver, "reportingInstance": self.instance,
             "type": "Warning", "action": "Prepare", "reason": "PrepareFailed",
             "regarding": object, "note": cut(why, MAX_NOTE),
         })

@@ -39,6 +39,8 @@ pub(super) struct Reports {
 pub(super) struct Courier {
     from: mpsc::Receiver<Report>,
     api: Api,
+    /// Whose reports they are: of a claim's devices they tell of that driver's.
+    driver: String,
     metrics: Arc<Metrics>,
     events: Events,
     /// What was said last of why one could not be brought: it is said once.
@@ -66,11 +68,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 // === impl Reports ===
 
 impl Reports {
-    /// Reports of this node; they are brought by [`Courier::run`].
-    pub(super) fn new(api: Api, node: &str, metrics: Arc<Metrics>) -> (Self, Courier) {
+    /// Reports of a driver of this node; they are brought by [`Courier::run`].
+    pub(super) fn new(
+        api: Api,
+        driver: &str,
+        node: &str,
+        metrics: Arc<Metrics>,
+    ) -> (Self, Courier) {
         let (to, from) = mpsc::channel(MAX_WAITING);
-        let (events, told) = (Events::of(node), String::new());
-        let courier = Courier { from, api, metrics: Arc::clone(&metrics), events, told };
+        let (events, told) = (Events::of(driver, node), String::new());
+        let driver = driver.to_owned();
+        let courier = Courier { from, api, driver, metrics: Arc::clone(&metrics), events, told };
         (Self { to, metrics }, courier)
     }
 
@@ -90,7 +98,7 @@ impl Courier {
         while let Some(report) = self.from.recv().await {
             let Report { claim, text, failed } = report;
             let Some(object) = Object::read(&text, &claim) else { continue };
-            if let Some(status) = object.status(&claim, failed.as_deref()) {
+            if let Some(status) = object.status(&claim, &self.driver, failed.as_deref()) {
                 let status = Letter::Status(&claim.name, status);
                 self.bring(&claim.namespace, &status).await;
             }
@@ -120,7 +128,7 @@ impl Courier {
         for left in (0..TRIES).rev() {
             let sent = match letter {
                 Letter::Status(name, claim) => {
-                    self.api.apply_claim_status(namespace, name, claim).await
+                    self.api.apply_claim_status(&self.driver, namespace, name, claim).await
                 }
                 Letter::Event(event) => self.api.create_event(namespace, event).await,
                 Letter::Series(name, change) => self.api.patch_event(namespace, name, change).await,

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Reference, event::cut};
-use crate::claim::DRIVER;
 
 /// A claim as the API server had it, however wrong its configuration is.
 #[derive(Debug, Deserialize)]
@@ -95,12 +94,17 @@ impl Object {
         self.status.reserved_for.iter().filter(|consumer| consumer.resource == "pods")
     }
 
-    /// What the API server is to be told of its devices; none where it says so already.
-    pub(super) fn status(&self, claim: &Reference, failed: Option<&str>) -> Option<Value> {
+    /// What the API server is to be told of its devices of this driver; none where it says so already.
+    pub(super) fn status(
+        &self,
+        claim: &Reference,
+        driver: &str,
+        failed: Option<&str>,
+    ) -> Option<Value> {
         let (status, reason) =
             if failed.is_some() { ("False", "PrepareFailed") } else { ("True", "Prepared") };
         let message = cut(failed.unwrap_or_default(), MAX_MESSAGE);
-        let devices = self.devices();
+        let devices = self.devices(driver);
         let is_told = |device: &&Device| {
             let ready = self.ready(device);
             ready.is_some_and(|ready| ready.status == status && ready.message == message)
@@ -136,12 +140,11 @@ impl Object {
         }))
     }
 
-    /// Our devices, each once: two requests may have the same.
-    fn devices(&self) -> Vec<&Device> {
+    /// The devices of this driver, each once: two requests may have the same.
+    fn devices(&self, driver: &str) -> Vec<&Device> {
+        let results = &self.status.allocation.devices.results;
         let mut devices: Vec<&Device> = Vec::new();
-        for device in
-            self.status.allocation.devices.results.iter().filter(|one| one.driver == DRIVER)
-        {
+        for device in results.iter().filter(|one| one.driver == driver) {
             if !devices.contains(&device) {
                 devices.push(device);
             }

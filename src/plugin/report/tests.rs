@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Reference, event::Events, status::Object};
+use crate::claim::DRIVER;
 
 fn pod(uid: &str) -> Value {
     json!({"kind": "Pod", "name": "p".repeat(253), "uid": uid})
@@ -11,7 +12,7 @@ fn pod(uid: &str) -> Value {
 
 #[test]
 fn an_object_gets_no_more_events_than_client_go_would_give_it() {
-    let mut events = Events::of(&"n".repeat(253));
+    let mut events = Events::of(DRIVER, &"n".repeat(253));
     let start = Instant::now();
     let mut sent = |why: &str, uid: &str, after: u64| {
         events.next(&pod(uid), why, start + Duration::from_secs(after))
@@ -68,19 +69,22 @@ fn a_condition_is_since_when_it_is_so() {
     let since = |status: &Value| {
         status.pointer("/status/devices/0/conditions/0/lastTransitionTime").unwrap().clone()
     };
-    assert_eq!(read(told("True", "")).status(&claim, None), None);
-    let fails = read(told("True", "")).status(&claim, Some("why")).unwrap();
+    assert_eq!(read(told("True", "")).status(&claim, DRIVER, None), None);
+    let fails = read(told("True", "")).status(&claim, DRIVER, Some("why")).unwrap();
     assert_ne!(since(&fails), "2026-02-02T00:00:00Z");
     assert_eq!(fails.pointer("/status/devices/0/shareID"), Some(&json!("s")));
     assert_eq!(fails.pointer("/status/devices/1"), None, "another driver's is not ours to say");
-    let otherwise = read(told("False", "another")).status(&claim, Some("why")).unwrap();
+    let other = read(told("True", "")).status(&claim, "x.example.com", Some("why")).unwrap();
+    assert_eq!(other.pointer("/status/devices/0/device"), Some(&json!("e")));
+    assert_eq!(other.pointer("/status/devices/1"), None, "and the other way round");
+    let otherwise = read(told("False", "another")).status(&claim, DRIVER, Some("why")).unwrap();
     assert_eq!(since(&otherwise), "2026-02-02T00:00:00Z");
-    assert_eq!(read(told("False", "why")).status(&claim, Some("why")), None);
+    assert_eq!(read(told("False", "why")).status(&claim, DRIVER, Some("why")), None);
     let pods: Vec<_> = read(json!([])).pods().map(|pod| pod.uid.clone()).collect();
     assert_eq!(pods, ["1"]);
     // Another of its name; and what was never allocated.
     let other = Reference { uid: "v".into(), ..claim.clone() };
     assert!(Object::read(&text(json!([])), &other).is_none());
     let bare = Object::read(&json!({"metadata": {"uid": "u"}}).to_string(), &claim).unwrap();
-    assert_eq!(bare.status(&claim, Some("why")), None);
+    assert_eq!(bare.status(&claim, DRIVER, Some("why")), None);
 }
