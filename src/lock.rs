@@ -268,8 +268,7 @@ fn tell_who_waits(path: &Path, file: &File) {
         Some((pid, name)) => format!(", held by process {pid} ({name})"),
         None => String::new(),
     };
-    let line = format!("waiting for {}{by}\n", path.display());
-    let _nobody_listens = io::stderr().lock().write_all(line.as_bytes());
+    crate::admin::tell(&format!("waiting for {}{by}\n", path.display()));
 }
 
 /// The process that holds the lock and its name, as far as it can be seen from here.

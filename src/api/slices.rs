@@ -10,8 +10,9 @@ use super::{ANSWER, Api, ApiError, reports::JSON};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// How long the server lets a watch go on, in seconds.
-pub const WATCH_SECONDS: u64 = 300;
+/// How long the server lets a watch go on, in seconds: a connection may be dead and nobody says so, and until the
+/// next watch nobody sees that slices were deleted.
+pub const WATCH_SECONDS: u64 = 50;
 
 // === impl Api ===
 

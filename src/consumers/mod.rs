@@ -30,11 +30,15 @@ pub struct Pods {
     node: String,
     run: RunDir,
     boot: String,
+    /// The drivers of this node.
+    drivers: BTreeSet<String>,
     state: Mutex<State>,
     /// A pod has come.
     seen: Condvar,
     /// There is something to ask the API server for.
     asks: Notify,
+    /// The claims' records may have changed.
+    changes: Notify,
 }
 
 /// How long a claim that is prepared waits for the pod that it is for: the kubelet knew that pod
@@ -53,9 +57,14 @@ impl Pods {
         run: RunDir,
         boot: String,
     ) -> Arc<Self> {
-        let state = Mutex::new(State { drivers, ..State::default() });
-        let (seen, asks) = (Condvar::new(), Notify::new());
-        Arc::new(Self { api, node, run, boot, state, seen, asks })
+        let state = Mutex::new(State { drivers: drivers.clone(), ..State::default() });
+        let (seen, asks, changes) = Default::default();
+        Arc::new(Self { api, node, run, boot, drivers, state, seen, asks, changes })
+    }
+
+    /// Has the records of all claims looked at soon: a round may have made some anew.
+    pub fn look_soon(&self) {
+        self.changes.notify_one();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -89,12 +98,16 @@ impl Pods {
         }
         let all: Vec<String> = state.pods.keys().cloned().collect();
         all.iter().for_each(|uid| self.settle(&mut state, uid));
+        state.is_listed = true;
         self.seen.notify_all();
     }
 
     /// Looks at all records again: a round may have brought back a claim with other files.
     fn refresh(&self) {
         let mut state = self.state();
+        if !state.is_listed {
+            return;
+        }
         self.read_claims(&mut state);
         let all: Vec<String> = state.pods.keys().cloned().collect();
         for uid in &all {
@@ -144,6 +157,13 @@ impl Pods {
 
     /// Writes the record of a pod as soon as everything that it needs is known.
     fn settle(&self, state: &mut State, uid: &str) {
+        // While the driver is updated there are two of it, and the other may have prepared the claim.
+        for (claim, driver) in state.missing(uid) {
+            let record = self.run.of_driver(&driver).claim(&claim).ok().flatten();
+            if let Some(record) = record.and_then(|record| self.kept(record)) {
+                state.claims.entry(claim).or_default().insert(driver, record);
+            }
+        }
         match state.settled(uid, &self.boot) {
             state::Settled::Unknown => self.asks.notify_one(),
             state::Settled::Same => {}

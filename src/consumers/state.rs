@@ -166,6 +166,22 @@ impl State {
         }
     }
 
+    /// The claims of a pod of which a driver's record is not known, as (claim, driver).
+    pub(super) fn missing(&self, pod: &str) -> Vec<(String, String)> {
+        let known = self.pods.get(pod).into_iter().flat_map(|tracked| tracked.known.values());
+        let missing = known.filter_map(|known| match known {
+            Known::Ours { uid, drivers } => Some((uid, drivers)),
+            Known::Others => None,
+        });
+        let missing = missing.flat_map(|(uid, drivers)| {
+            let there = self.claims.get(uid);
+            let is_there =
+                move |driver: &&String| there.is_some_and(|all| all.contains_key(*driver));
+            drivers.iter().filter(move |driver| !is_there(driver)).map(move |driver| (uid, driver))
+        });
+        missing.map(|(uid, driver)| (uid.clone(), driver.clone())).collect()
+    }
+
     /// What is to be done about a pod's record.
     pub(super) fn settled(&mut self, uid: &str, boot: &str) -> Settled {
         let Some(tracked) = self.pods.get_mut(uid) else { return Settled::Same };

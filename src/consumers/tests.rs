@@ -25,6 +25,14 @@ impl World {
     /// A node whose API server says nothing.
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
+        let pods = Self::pods(&dir);
+        // The API server has told of all there are: none yet.
+        pods.list(Vec::new());
+        Self { pods, dir }
+    }
+
+    /// The driver's instance on it.
+    fn pods(dir: &TempDir) -> Arc<Pods> {
         let config = dir.path().join("kubeconfig");
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "here",
@@ -43,10 +51,7 @@ impl World {
         let runtime = runtime.expect("a runtime");
         let api = runtime.block_on(Api::new(Some(&config))).expect("an API server");
         let run = RunDir::new(dir.path().join("run"));
-        Self {
-            pods: Pods::new(api, "node1".into(), [DRIVER.to_owned()].into(), run, BOOT.into()),
-            dir,
-        }
+        Pods::new(api, "node1".into(), [DRIVER.to_owned()].into(), run, BOOT.into())
     }
 
     fn run(&self) -> RunDir {
@@ -357,6 +362,23 @@ fn a_claim_that_is_prepared_again_has_its_record_again_at_once() {
         world.prepare("c", &["p"]);
         assert!(world.record("p").is_some(), "it waits for the next look");
     }
+}
+
+#[test]
+fn a_claim_that_the_other_instance_prepared_keeps_its_record() {
+    let world = World::new();
+    let other = World::pods(&world.dir);
+    other.list(vec![one_claim("p", "c")]);
+    world.pods.apply(one_claim("p", "c"));
+    world.prepare("c", &["p"]);
+    let record = world.record("p").expect("a record");
+    // The other one has learned from the API server whose the claim is, and sees its pod again.
+    other.state().learn("p", "c", ours("c-uid"));
+    other.apply(one_claim("p", "c"));
+    assert_eq!(world.record("p"), Some(record));
+    assert!(world.run().remove_claim("c-uid").expect("it is removed"));
+    other.refresh();
+    assert_eq!(world.record("p"), None);
 }
 
 #[test]

@@ -48,7 +48,6 @@ impl Pods {
                 Ok(watcher::Event::InitDone) => {
                     let pods = std::mem::take(&mut listed);
                     self.blocking(move |this| this.list(pods)).await;
-                    self.state().is_listed = true;
                     // Every try begins anew; only this one came through.
                     told.clear();
                 }
@@ -114,17 +113,15 @@ impl Pods {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Known>, ApiError> {
-        let drivers = self.state().drivers.clone();
         let text = self.api.claim(namespace, name).await?;
-        Ok(text.and_then(|text| known(&text, pod, &drivers)))
+        Ok(text.and_then(|text| known(&text, pod, &self.drivers)))
     }
 
     async fn look_again(self: &Arc<Self>) {
         loop {
-            tokio::time::sleep(AGAIN).await;
-            if self.state().is_listed {
-                self.blocking(Self::refresh).await;
-            }
+            // Either way there may be something new.
+            let _told = tokio::time::timeout(AGAIN, self.changes.notified()).await;
+            self.blocking(Self::refresh).await;
         }
     }
 

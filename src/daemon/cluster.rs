@@ -48,6 +48,8 @@ pub(super) struct Member {
     published: watch::Receiver<publish::State>,
     /// Has the node looked at for what is to be published.
     notice: Arc<Notify>,
+    /// All drivers' consumers.
+    pods: Arc<Pods>,
 }
 
 /// How often the node is looked at for what is to be published.
@@ -98,7 +100,7 @@ impl Member {
             };
             // It ends with the runtime, and so do the pods.
             tokio::spawn(publish::run(api.clone(), Arc::new(look), options, state));
-            members.push(Self { driver, plugin, published, notice });
+            members.push(Self { driver, plugin, published, notice, pods: pods.clone() });
         }
         tokio::spawn(pods.run());
         Ok(members)
@@ -113,6 +115,7 @@ impl Member {
     /// What follows a round.
     pub(super) async fn look(&mut self) {
         self.notice.notify_one();
+        self.pods.look_soon();
         self.plugin.look().await;
     }
 }

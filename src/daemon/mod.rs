@@ -89,7 +89,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>, user: &User) -> ExitCode {
     let done = done.and_then(|runtime| {
         let traces = begin(&cli, &runtime)?;
         let done = serve(cli, user, &runtime);
-        traces.map(Traces::end);
+        if let Some(traces) = traces {
+            traces.end();
+        }
         runtime.shutdown_timeout(GRACE);
         done
     });

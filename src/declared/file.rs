@@ -24,7 +24,7 @@ pub struct DeviceFile {
 #[derive(Debug)]
 struct State {
     declaration: Arc<Declaration>,
-    /// [`digest`] of what was read last, good or bad.
+    /// [`digest`] of what was read last and good.
     read: String,
     /// Why what was read last does not count.
     trouble: Option<DeclaredError>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     claim::DRIVER,
     emit::{self, Metadata},
-    plan::{Daemon, Held, Planned, Step, Target},
+    plan::{self, Daemon, Held, Planned, Step, Target},
 };
 
 /// What was done for a claim. Says all that undoing it needs.
@@ -105,6 +105,11 @@ impl Entry {
             .chain(steps)
             .map(str::to_owned)
             .collect()
+    }
+
+    /// The pieces of hardware that its devices are, or are parts of ([`plan::units`]).
+    pub fn units(&self) -> BTreeSet<String> {
+        plan::units(self.devices.iter().map(|one| one.device.as_str()))
     }
 
     /// The GPUs of which it keeps something from others.

@@ -172,8 +172,7 @@ impl Attempt {
             return false;
         };
         for entry in entries.into_iter().filter(|entry| entry.uid != self.claim.uid) {
-            let has = plan::units(entry.devices.iter().map(|one| one.device.as_str()));
-            if has.is_disjoint(gpus) {
+            if entry.units().is_disjoint(gpus) {
                 continue;
             }
             let (namespace, name, uid) = (entry.namespace, entry.name, entry.uid);
@@ -198,12 +197,6 @@ impl Shared {
     /// The claim of this name that the API server has, as text.
     async fn text(&self, claim: &Reference) -> Result<Option<String>, PluginError> {
         Ok(self.api.claim(&claim.namespace, &claim.name).await?)
-    }
-
-    /// Whether the API server has a claim.
-    pub(super) async fn exists(&self, claim: &Reference) -> Result<bool, PluginError> {
-        let Some(text) = self.text(claim).await? else { return Ok(false) };
-        Ok(Claim::uid_of_api(&claim.title(), text.as_bytes())? == claim.uid)
     }
 
     /// What a claim is allocated in the API ([`plan::units`]); none when it is gone, replaced or not allocated.

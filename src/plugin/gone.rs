@@ -1,5 +1,6 @@
-//! A claim is gone when the API server has it no more and the kubelet has forgotten it: nobody will ever end it, so
-//! it is ended here. Whatever may still have a container is left to the kubelet.
+//! A claim is gone when the cluster has it no more, or has given it other devices since, and the kubelet has
+//! forgotten it: nobody will ever end it, so it is ended here. Whatever may still have a container is left to the
+//! kubelet.
 
 use std::{
     collections::BTreeSet,
@@ -46,11 +47,12 @@ impl Gone {
             if self.claims.0.is_in_hand(&entry.uid) {
                 continue;
             }
-            match self.claims.0.exists(&reference(&entry)).await {
-                Ok(false) => {}
+            match self.claims.0.holds(&reference(&entry)).await {
+                Ok(None) => {}
+                Ok(Some(allocated)) if allocated.is_disjoint(&entry.units()) => {}
                 // It says nothing of the others either, and each would be waited for.
                 Err(PluginError::Api(_)) => break,
-                Ok(true) | Err(_) => continue,
+                Ok(Some(_)) | Err(_) => continue,
             }
             if !self.suspects.contains(&entry.uid) {
                 suspects.insert(entry.uid);
@@ -58,7 +60,7 @@ impl Gone {
             }
             match self.claims.unprepare(&entry.uid).await {
                 Ok(()) => said.push(format!(
-                    "claim {}: the cluster has it no more and the kubelet has forgotten it, so it is ended\n",
+                    "claim {}: no allocation of it has these devices any more and the kubelet has forgotten it, so it is ended\n",
                     entry.title()
                 )),
                 Err(error) => {

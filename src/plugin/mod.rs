@@ -95,7 +95,8 @@ impl Plugin {
         let (devices, seen) = watch::channel(Arc::default());
         let (registered, is_registered) = watch::channel(false);
         let metrics: Arc<Metrics> = Arc::default();
-        let (reports, courier) = Reports::new(api.clone(), &kubelet.node, Arc::clone(&metrics));
+        let (reports, courier) =
+            Reports::new(api.clone(), &driver, &kubelet.node, Arc::clone(&metrics));
         // It ends with the last of those who leave any.
         tokio::spawn(courier.run());
         let claims = Claims::new(machine, api, consumers, (reports, metrics), ended.clone());

@@ -90,9 +90,8 @@ const MOST_EDITS: u32 = 7;
 /// than about once a second.
 const AFRESH: u32 = 3;
 
-/// How much longer than the server lets a watch go on it is waited for. A connection may be dead and
-/// nobody says so.
-const WATCH: Duration = Duration::from_secs(WATCH_SECONDS + 15);
+/// How long a watch is waited for: a little longer than the server lets it go on.
+const WATCH: Duration = Duration::from_secs(WATCH_SECONDS + 5);
 
 // === impl Controller ===
 

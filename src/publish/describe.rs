@@ -34,7 +34,7 @@ pub(crate) fn attributes(
     set("brand", text(&gpu.brand));
     set("architecture", text(&gpu.architecture));
     set("cudaComputeCapability", Some(Attribute::Version(version(gpu.compute))));
-    set("driverVersion", normalized(&inventory.driver.version).map(Attribute::Version));
+    set("driverVersion", normalized(&inventory.driver.version).and_then(short));
     set("cudaDriverVersion", Some(Attribute::Version(version(inventory.driver.cuda))));
     set("resource.kubernetes.io/pciBusID", text(&gpu.pci.to_string()));
     set("resource.kubernetes.io/pcieRoot", gpu.pcie_root.as_deref().and_then(text));
@@ -144,4 +144,9 @@ fn nvlink_group(gpu: &Gpu, inventory: &Inventory) -> Option<PciAddress> {
 /// A text; what Kubernetes would refuse as too long is left out, not cut: a cut name is another.
 fn text(text: &str) -> Option<Attribute> {
     (text.len() <= MAX_TEXT).then(|| Attribute::String(text.to_owned()))
+}
+
+/// A version, likewise.
+fn short(version: Version) -> Option<Attribute> {
+    (version.to_string().len() <= MAX_TEXT).then_some(Attribute::Version(version))
 }

@@ -280,4 +280,16 @@ async fn claims_that_nobody_knows_any_more_are_ended() {
         world.plugin.as_mut().unwrap().look().await;
     }
     assert_eq!(claims(&world), ["uid-d.json"]);
+    // The claims that are there still, but not with what they were prepared with.
+    for (name, device) in [("e", SMALL[0]), ("f", SMALL[1]), ("g", SMALL[2])] {
+        world.api.claim(name, &format!("uid-{name}"), &[device]);
+        world.prepare(name, &format!("uid-{name}")).await.unwrap();
+    }
+    world.api.claim("e", "uid-e", &[WHOLE]);
+    world.api.edit("f", |claim| claim["status"] = serde_json::Value::Null);
+    for _ in 0..2 {
+        assert_eq!(claims(&world).len(), 4);
+        world.plugin.as_mut().unwrap().look().await;
+    }
+    assert_eq!(claims(&world), ["uid-d.json", "uid-g.json"]);
 }
