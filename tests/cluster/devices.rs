@@ -177,6 +177,19 @@ fn beside_gpus(node: &mut Node) -> Result<()> {
             told == [(driver::DRIVER.into(), "gpu".into()), (DRIVER.into(), "black".into())],
             "{told:?}"
         );
+        // Each driver says so of its own.
+        node.wait("both to be told ready", SOON, &[PROGRAM], |node| {
+            let claim = node.api.get(BOTH)?;
+            let told = claim["status"]["devices"].as_array().cloned().unwrap_or_default();
+            let ready = |driver: &str| {
+                let mut of = told.iter().filter(|one| one["driver"] == driver);
+                of.any(|one| {
+                    one["conditions"][0]["type"] == "Ready"
+                        && one["conditions"][0]["status"] == "True"
+                })
+            };
+            Ok((ready(DRIVER) && ready(driver::DRIVER)).then_some(()))
+        })?;
         node.delete_pods(&["both"])?;
         node.kubectl(&["delete", "resourceclaim", "both"], "")?;
     }

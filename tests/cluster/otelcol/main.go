@@ -28,6 +28,7 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "otelcol", Version: "test"},
 		Factories: components,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
+			DefaultScheme:     "file",
 			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
 		}},
 	})
