@@ -159,6 +159,20 @@ impl Journal {
         &self.dir
     }
 
+    /// The state directory.
+    pub fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+
+    /// Where a lock of this name is, in a folder that is there: for what is kept beside the entries.
+    ///
+    /// # Errors
+    /// As [`Self::work`].
+    pub fn lock_place(&self, name: &str) -> Result<PathBuf, JournalError> {
+        self.make_dirs()?;
+        Ok(self.lock_path(name))
+    }
+
     /// The entry of a claim, if it has one.
     ///
     /// # Errors

@@ -1,4 +1,11 @@
-use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
 
 use divvy_hook::record::{Consumer, Origin};
 
@@ -183,6 +190,25 @@ fn another_boot_makes_its_own_index_out_of_the_entries() {
     assert!(error.to_string().contains("x.json"), "{error}");
     fs::remove_file(dir.path().join("claims/x.json")).unwrap();
     assert_eq!(other.held_by_others(None).unwrap().len(), 1);
+}
+
+#[test]
+fn whoever_comes_as_the_index_is_made_waits_for_nobody_at_work() {
+    for _ in 0..100 {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::new(dir.path());
+        let until = Some(Instant::now() + Duration::from_secs(10));
+        let all_at_work = Barrier::new(8);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let work = journal.work("b", Call { until, ..Call::default() });
+                    all_at_work.wait();
+                    work.unwrap();
+                });
+            }
+        });
+    }
 }
 
 #[test]

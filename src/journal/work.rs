@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! locks/work             shared by all who prepare or end claims; alone: whoever tidies up
+//! locks/index            whoever makes the index, once in a boot; then `work`, alone
 //! locks/claims/<uid>     whoever prepares, verifies or ends this claim
 //! locks/names            for a moment: whoever gives a claim its name
 //! locks/gpus/<GPU>       whoever changes this GPU, or chooses what to give of it
@@ -75,8 +76,11 @@ impl Journal {
                 return Ok(Work { journal: self, index, call, _shared: shared });
             }
             drop(shared);
-            let _alone = call.at(Part::Lock, || Lock::wait(&work, call.until))?;
+            // Who comes later waits for the index, and not for what others do for long once it is there.
+            let making = self.lock_path("index");
+            let _maker = call.at(Part::Lock, || Lock::wait(&making, call.until))?;
             if !index.is_there() {
+                let _alone = call.at(Part::Lock, || Lock::wait(&work, call.until))?;
                 self.make_index(&index)?;
             }
         }
@@ -92,7 +96,7 @@ impl Journal {
         Ok(alone.map(|alone| Alone { journal: self, _alone: alone }))
     }
 
-    fn make_dirs(&self) -> Result<(), JournalError> {
+    pub(super) fn make_dirs(&self) -> Result<(), JournalError> {
         // Whoever can write the one above could put another journal in the place of this one.
         file::make_dir(&self.state_dir, 0o755, Durability::Durable)?;
         file::make_dir(&self.dir, 0o700, Durability::Durable)?;
@@ -102,7 +106,7 @@ impl Journal {
         Ok(())
     }
 
-    fn lock_path(&self, name: &str) -> PathBuf {
+    pub(super) fn lock_path(&self, name: &str) -> PathBuf {
         self.state_dir.join("locks").join(name)
     }
 

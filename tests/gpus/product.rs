@@ -264,6 +264,15 @@ fn on_node<T>(fake: &Fake, act: impl FnOnce(Node<'_>) -> T) -> T {
 
 const CREATE: &str = "nvmlDeviceCreateGpuInstanceWithPlacement";
 
+/// What hangs on a fake host comes back when this ends.
+struct Released<'a>(&'a Fake);
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        self.0.host.script(&[]).unwrap();
+    }
+}
+
 /// Each GPU hangs in the call that makes its partition, and all eight get that far.
 fn eight_at_once() -> Outcome {
     let fake = fake_with(&[("H100-80GB", true); 8], Deadlines { change: NEVER, ..SOON });
@@ -280,8 +289,9 @@ fn eight_at_once() -> Outcome {
             for claim in &claims {
                 scope.spawn(move || node.prepare(claim, &[], Origin::Local).unwrap());
             }
+            // Also where they do not all get there: the scope waits for those that did.
+            let _released = Released(&fake);
             eventually("eight calls at once", || fake.count(CREATE) == 8);
-            fake.host.script(&[]).unwrap();
         });
     });
     assert_eq!(fake.instances(), 8);
