@@ -8,7 +8,7 @@
 //!                             ▲   ▲           ▲         │
 //!                        plugin   admin       driver    ▼
 //!                       (kubelet)                     consumers ─▶ records of pods
-//! inventory ─▶ publish ─▶ api (API server)
+//! inventory, health ─▶ publish ─▶ api (API server)
 //! ```
 #![deny(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod declared;
 pub mod driver;
 pub mod emit;
 pub mod gpu;
+pub mod health;
 pub mod journal;
 pub mod lock;
 pub mod mps;

@@ -1,6 +1,6 @@
 //! A cluster is what a node can be one of: its kubelet calls, its API server is told what the node has.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::sync::{Notify, watch};
 
@@ -10,9 +10,10 @@ use crate::{
     api::Api,
     claim::{is_uid, wrong_with},
     consumers::Pods,
+    health,
     plugin::{Kubelet, Machine, Plugin},
     pool::Pool,
-    publish::{self, View},
+    publish::{self, Effect, View},
 };
 
 /// The cluster that the node is in.
@@ -35,6 +36,14 @@ pub(super) struct ClusterArgs {
     /// Publish this node's devices also where another DRA driver or a device plugin gives its GPUs
     #[arg(long, requires = "node_name")]
     beside_other_driver: bool,
+    /// What becomes of the pods that have a GPU which is lost, or of no use until it is reset: NoSchedule
+    /// keeps new ones from it, NoExecute also ends those that do not tolerate its taint
+    #[arg(long, requires = "node_name", value_name = "EFFECT", default_value = "NoSchedule",
+          value_parser = effect)]
+    broken_gpu_effect: Effect,
+    /// XIDs that taint no GPU, beside those that NVIDIA has as the application's
+    #[arg(long, requires = "node_name", value_name = "XID", value_delimiter = ',')]
+    ignore_xids: Vec<u64>,
     /// Answer /healthz, /readyz and /metrics there, to whoever asks; a port alone is that of every address
     #[arg(long, value_name = "[ADDRESS:]PORT", requires = "node_name")]
     pub(super) http: Option<Place>,
@@ -74,27 +83,46 @@ impl Member {
         let (run, boot) = (first.node().run.clone(), first.node().boot.to_owned());
         let drivers = machines.iter().map(|machine| machine.pool().driver().to_owned());
         let pods = Pods::new(api.clone(), node.clone(), drivers.collect(), run, boot);
+        let ignored = cluster.ignore_xids.iter().copied().collect();
+        let health = health::Options { effect: cluster.broken_gpu_effect, ignored };
         let mut members = Vec::new();
         for machine in machines {
             let (machine, consumers) = (Arc::clone(machine), pods.clone());
             let driver = machine.pool().driver().to_owned();
-            let plugin =
-                Plugin::start(kubelet.clone(), Arc::clone(&machine), api.clone(), consumers);
+            let known = watch_health(&machine, &health)?;
+            let plugin = Plugin::start(
+                kubelet.clone(),
+                Arc::clone(&machine),
+                api.clone(),
+                consumers,
+                known.clone(),
+            );
             let plugin = plugin.await.map_err(|e| Failure::of(e.code(), &e))?;
             let (state, published) = watch::channel(publish::State::default());
             let notice = Arc::new(Notify::new());
+            let sole = machine.node().journal.lock_place(&format!("publish-{driver}"));
             let options = publish::Options {
                 driver: driver.clone(),
                 node: node.clone(),
                 beside_other_driver: cluster.beside_other_driver,
                 every: LOOK,
                 notice: Arc::clone(&notice),
+                sole: Some(sole.map_err(|e| Failure::of(e.code(), &e))?),
             };
+            if let Some(mut known) = known.clone() {
+                let notice = Arc::clone(&notice);
+                tokio::spawn(async move {
+                    while known.changed().await.is_ok() {
+                        notice.notify_one();
+                    }
+                });
+            }
             let look = move || {
                 machine.reload();
                 let journal = machine.node().journal;
+                let known = known.as_ref().map(|known| publish::Health::from(&*known.borrow()));
                 match machine.pool() {
-                    Pool::Gpus(gpus) => View::of(gpus, journal, Default::default()),
+                    Pool::Gpus(gpus) => View::of(gpus, journal, known.unwrap_or_default()),
                     Pool::Declared(file) => View::of_declared(file, journal),
                 }
             };
@@ -117,6 +145,33 @@ impl Member {
         self.notice.notify_one();
         self.pods.look_soon();
         self.plugin.look().await;
+    }
+}
+
+/// Has the health of GPUs watched, by a thread that ends with the process; none where the devices are no GPUs.
+fn watch_health(
+    machine: &Arc<Machine>,
+    options: &health::Options,
+) -> Result<Option<watch::Receiver<health::Known>>, Failure> {
+    let Pool::Gpus(_) = machine.pool() else { return Ok(None) };
+    let node = machine.node();
+    let (keeper, known) = health::Keeper::new(node.journal, node.boot, options.clone());
+    let machine = Arc::clone(machine);
+    let watch = move || {
+        if let Pool::Gpus(gpus) = machine.pool() {
+            keeper.run(gpus);
+        }
+    };
+    let started = thread::Builder::new().name("health".to_owned()).spawn(watch);
+    started.map_err(|error| Failure::new("FAILED", format!("threads: {error}")))?;
+    Ok(Some(known))
+}
+
+fn effect(text: &str) -> Result<Effect, String> {
+    match text {
+        "NoSchedule" => Ok(Effect::NoSchedule),
+        "NoExecute" => Ok(Effect::NoExecute),
+        _ => Err("it is NoSchedule or NoExecute".to_owned()),
     }
 }
 

@@ -22,7 +22,12 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{admin::exit::Failure, claim::DRIVER, plugin::Monitor, publish};
+use crate::{
+    admin::exit::Failure,
+    claim::DRIVER,
+    plugin::Monitor,
+    publish::{self, Effect},
+};
 
 /// Where the door is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,11 +192,25 @@ impl Door {
     async fn metrics(&self) -> String {
         let _turn = self.collecting.lock().await;
         let mut texts = Vec::new();
-        for Watched { driver, monitor, .. } in &self.watched {
-            texts.push((driver.as_str(), monitor.metrics().await));
+        for Watched { driver, monitor, published } in &self.watched {
+            let text = monitor.metrics().await + &taint_metrics(&published.borrow());
+            texts.push((driver.as_str(), text));
         }
         together(&texts)
     }
+}
+
+/// The taints that a driver's devices have as they were published last.
+fn taint_metrics(published: &publish::State) -> String {
+    let name = "divvy_device_taints";
+    let head = format!(
+        "# HELP {name} Devices with such a taint in the slices that were published last.\n\
+         # TYPE {name} gauge\n"
+    );
+    let line = |((key, effect), count): (&(String, Effect), &usize)| {
+        format!("{name}{{key=\"{key}\",effect=\"{effect}\"}} {count}\n")
+    };
+    published.taints.iter().map(line).fold(head, |text, line| text + &line)
 }
 
 /// The metrics of several drivers as one text, each line with its driver's name; those of one as they

@@ -63,6 +63,8 @@ pub struct Gpu {
     pub compute: (u32, u32),
     /// Bytes.
     pub memory: u64,
+    /// The most that its memory gives, in GB/s.
+    pub bandwidth: Option<u32>,
     /// The NUMA node that it is near to, where the machine has more than one.
     pub numa: Option<u32>,
     /// The PCIe root that it hangs from, as sysfs names it: `pci0000:15`.
@@ -222,6 +224,7 @@ impl Gpu {
             architecture: model.architecture.to_owned(),
             compute: model.compute,
             memory: model.memory << 20,
+            bandwidth: Some(model.bandwidth()),
             numa: None,
             pcie_root: None,
             addressing: None,

@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    ComputeMode, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
-    PciAddress, Placement,
+    Checkup, ComputeMode, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition,
+    Partition, PciAddress, Placement,
 };
 use crate::program::Program;
 
@@ -36,6 +36,10 @@ impl Gpus for Missing {
     }
 
     fn inventory_of(&self, _: Option<&BTreeSet<PciAddress>>) -> Result<Inventory, GpuError> {
+        self.error()
+    }
+
+    fn checkup(&self) -> Result<Checkup, GpuError> {
         self.error()
     }
 

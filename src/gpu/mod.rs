@@ -7,6 +7,7 @@ mod device;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod health;
 mod inventory;
 mod missing;
 pub mod model;
@@ -15,7 +16,7 @@ mod pci;
 mod property;
 pub mod sim;
 
-use std::{collections::BTreeSet, fmt, path::PathBuf};
+use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,7 @@ use crate::program::Program;
 
 pub use device::{Device, DeviceName};
 pub use error::GpuError;
+pub use health::{Checked, Checkup, Event, EventKind, Recovery, Vitals};
 pub use inventory::{Driver, Gpu, GpuInstance, Inventory, Mig, Occupant, Partition, Policy};
 pub use missing::Missing;
 pub use model::{Engines, Model, Placement, Profile};
@@ -47,6 +49,18 @@ pub trait Gpus: fmt::Debug + Send + Sync {
     /// others by now.
     fn uuids(&self, _at: &BTreeSet<PciAddress>) -> BTreeSet<String> {
         BTreeSet::new()
+    }
+
+    /// What each GPU says of its health. A backend of which nothing is known has none to tell of.
+    fn checkup(&self) -> Result<Checkup, GpuError> {
+        Ok(Checkup::default())
+    }
+
+    /// What happened to GPUs since the last call: one caller hears it. Waits for it, but no longer
+    /// than `patience`. What happened before the first call is not told.
+    fn events(&self, patience: Duration) -> Result<Vec<Event>, GpuError> {
+        std::thread::sleep(patience);
+        Ok(Vec::new())
     }
 
     /// Makes a partition of this profile exactly there. On failure nothing is left half made.

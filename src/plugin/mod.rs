@@ -23,11 +23,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
-    task::{JoinHandle, spawn_blocking},
+    task::JoinHandle,
     time::{Instant, timeout_at},
 };
 
-use crate::{admin::tell, api::Api, pool::Stock};
+use crate::{admin::tell, api::Api, health::Known};
 pub use claims::{Claims, Consumers, Reference};
 pub use error::PluginError;
 pub use health::Devices;
@@ -50,7 +50,8 @@ use socket::Socket;
 pub struct Plugin {
     claims: Claims,
     gone: Gone,
-    devices: watch::Sender<Arc<Devices>>,
+    devices: watch::Receiver<Arc<Devices>>,
+    known: Option<watch::Receiver<Known>>,
     registered: watch::Receiver<bool>,
     leaving: watch::Sender<bool>,
     ending: watch::Sender<bool>,
@@ -75,7 +76,8 @@ const END: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 45 });
 // === impl Plugin ===
 
 impl Plugin {
-    /// Serves the kubelet: calls first, then registration, which leads to them.
+    /// Serves the kubelet: calls first, then registration, which leads to them. `known` is there where the devices
+    /// are GPUs.
     ///
     /// # Errors
     /// [`PluginError`] when a socket cannot be made.
@@ -84,6 +86,7 @@ impl Plugin {
         machine: Arc<Machine>,
         api: Api,
         consumers: Arc<dyn Consumers>,
+        known: Option<watch::Receiver<Known>>,
     ) -> Result<Self, PluginError> {
         let driver = machine.pool().driver().to_owned();
         let paths = Paths::of(&kubelet.dir, &driver, kubelet.pod.as_deref())?;
@@ -99,18 +102,26 @@ impl Plugin {
             Reports::new(api.clone(), &driver, &kubelet.node, Arc::clone(&metrics));
         // It ends with the last of those who leave any.
         tokio::spawn(courier.run());
+        let looking = health::Looking {
+            machine: Arc::clone(&machine),
+            metrics: Arc::clone(&metrics),
+            known: known.clone(),
+            devices,
+        };
+        tokio::spawn(looking.keep(ended.clone()));
         let claims = Claims::new(machine, api, consumers, (reports, metrics), ended.clone());
         let services = Services {
             registrar: Registrar::new(&driver, &paths.dra, registered),
             dra: Dra::new(claims.clone()),
-            health: Health::new(seen, ended.clone()),
+            health: Health::new(seen.clone(), ended.clone()),
         };
         Ok(Self {
             calls: tokio::spawn(door::serve(calls, services.clone(), ended)),
             registration: tokio::spawn(door::serve(registration, services, left)),
             gone: Gone::new(claims.clone(), kubelet.dir),
             claims,
-            devices,
+            devices: seen,
+            known,
             registered: is_registered,
             leaving,
             ending,
@@ -124,32 +135,13 @@ impl Plugin {
             machine: Arc::clone(machine),
             metrics: Arc::clone(metrics),
             registered: self.registered.clone(),
-            devices: self.devices.subscribe(),
+            devices: self.devices.clone(),
+            known: self.known.clone(),
         }
     }
 
-    /// Looks after what no call is about: what the kubelet hears of devices' health, and claims that it has
-    /// forgotten.
+    /// Looks after what no call is about: claims that the kubelet has forgotten.
     pub async fn look(&mut self) {
-        let machine = Arc::clone(&self.claims.0.machine);
-        let before = self.devices.borrow().clone();
-        let metrics = Arc::clone(&self.claims.0.metrics);
-        let seen = spawn_blocking(move || match machine.pool().look() {
-            Ok(stock) => {
-                if let Stock::Gpus(inventory) = &stock {
-                    metrics.saw(inventory);
-                }
-                Devices::of(&stock, &machine.entries().unwrap_or_default())
-            }
-            Err(error) => before.unseen(&divvy_cdi::problem::chain(&error)),
-        });
-        if let Ok(seen) = seen.await {
-            self.devices.send_if_modified(|devices| {
-                let differs = **devices != seen;
-                *devices = Arc::new(seen);
-                differs
-            });
-        }
         // What a round ended is free.
         self.claims.0.freed.send_modify(|count| *count += 1);
         for line in self.gone.end().await {

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use tokio::{sync::watch, task::spawn_blocking};
 
-use crate::pool::Pool;
-
 use super::{
     Devices, Machine, Metrics,
     metrics::{head, line},
 };
+use crate::{health::Known, pool::Pool};
 
 /// How the plugin is.
 #[derive(Debug, Clone)]
@@ -18,6 +17,7 @@ pub struct Monitor {
     pub(super) metrics: Arc<Metrics>,
     pub(super) registered: watch::Receiver<bool>,
     pub(super) devices: watch::Receiver<Arc<Devices>>,
+    pub(super) known: Option<watch::Receiver<Known>>,
 }
 
 // === impl Monitor ===
@@ -45,14 +45,42 @@ impl Monitor {
         for (label, count) in devices.counts() {
             line(&mut text, name, &format!("health=\"{label}\""), &count.to_string());
         }
-        if let Pool::Declared(file) = self.machine.pool() {
-            let name = "divvy_devices_file_good";
-            head(&mut text, name, "gauge", "Whether what is in the file of devices now counts");
-            line(&mut text, name, "", &u8::from(file.is_good()).to_string());
+        match (self.machine.pool(), &self.known) {
+            (Pool::Declared(file), _) => {
+                let name = "divvy_devices_file_good";
+                head(&mut text, name, "gauge", "Whether what is in the file of devices now counts");
+                line(&mut text, name, "", &u8::from(file.is_good()).to_string());
+            }
+            (Pool::Gpus(_), Some(known)) => write_health(&mut text, &known.borrow()),
+            (Pool::Gpus(_), None) => {}
         }
         let name = "divvy_registered";
         head(&mut text, name, "gauge", "Whether the kubelet has registered the driver");
         line(&mut text, name, "", &u8::from(self.is_registered()).to_string());
         text
+    }
+}
+
+/// What ails GPUs, and what their driver reported of them.
+fn write_health(text: &mut String, known: &Known) {
+    let name = "divvy_gpu_ailments";
+    head(text, name, "gauge", "What ails GPUs of the node, each 1");
+    for health in &known.gpus {
+        let gpu = health.gpu.clone().unwrap_or_else(|| health.pci.to_string());
+        for cause in &health.causes {
+            let labels = format!("gpu=\"{gpu}\",cause=\"{}\"", cause.name());
+            line(text, name, &labels, "1");
+        }
+    }
+    let name = "divvy_gpu_xids_total";
+    head(text, name, "counter", "XIDs that the driver reported since the start");
+    for ((gpu, xid), count) in &known.xids {
+        line(text, name, &format!("gpu=\"{gpu}\",xid=\"{xid}\""), &count.to_string());
+    }
+    // Before the first look there is none.
+    if let Some(seen) = known.seen {
+        let name = "divvy_health_age_seconds";
+        head(text, name, "gauge", "Seconds since the health of GPUs was last looked at");
+        line(text, name, "", &seen.elapsed().as_secs().to_string());
     }
 }

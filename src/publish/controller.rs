@@ -1,7 +1,7 @@
 //! The controller keeps the node's slices on the API server as they should be: what changes on the node
 //! is written, what somebody else changes or deletes is put back, and what is right is left alone.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::core::WatchEvent;
 use serde_json::Value;
@@ -13,11 +13,12 @@ use tokio::{
 use tokio_stream::StreamExt;
 
 use super::{
-    Offer, Slice, Trouble, View, check,
+    Effect, Offer, Slice, Trouble, View, check,
     diff::diff,
     object::{Object, Pool, timed},
     probe::{Server, probe},
     rival,
+    sole::sole,
 };
 use crate::{
     admin::tell,
@@ -41,6 +42,8 @@ pub struct Options {
     pub every: Duration,
     /// To have it looked at now.
     pub notice: Arc<Notify>,
+    /// Held by the one divvy-node of this machine that publishes.
+    pub sole: Option<PathBuf>,
 }
 
 /// How far it is.
@@ -50,6 +53,8 @@ pub struct State {
     pub generation: Option<i64>,
     /// What is in the way of what should be there.
     pub trouble: Option<String>,
+    /// How many devices have a taint of this key and effect.
+    pub taints: BTreeMap<(String, Effect), usize>,
 }
 
 /// The slices of one node.
@@ -66,8 +71,9 @@ struct Controller {
     there: BTreeMap<String, Object>,
     /// In this session everything was as it should be.
     whole: bool,
-    /// How often somebody else wrote a slice in this session.
+    /// How often somebody else wrote a slice, of late; and when that was last.
     edits: u32,
+    edited: Option<Instant>,
     told: Told,
 }
 
@@ -86,6 +92,9 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// From then on what others write is let be for as long as the time before: about 20 s.
 const MOST_EDITS: u32 = 7;
 
+/// After so long without an edit, all of them are forgotten.
+const CALM: Duration = Duration::from_secs(120);
+
 /// As many failures as a session counts for that ended after everything was there: nobody asks faster
 /// than about once a second.
 const AFRESH: u32 = 3;
@@ -97,6 +106,7 @@ const WATCH: Duration = Duration::from_secs(WATCH_SECONDS + 5);
 
 /// Publishes for as long as it is let. Dropping it withdraws nothing.
 pub async fn run(api: Api, source: Source, options: Options, state: watch::Sender<State>) {
+    let _sole = sole(&api, &options, &state).await;
     let (driver, node) = (options.driver.clone(), options.node.clone());
     let pool = Pool { driver, node, node_uid: String::new(), generation: 0, count: 0 };
     let (server, view, desired) = (None, None, None);
@@ -113,6 +123,7 @@ pub async fn run(api: Api, source: Source, options: Options, state: watch::Sende
         there,
         whole: false,
         edits: 0,
+        edited: None,
         told,
     };
     let mut failures = 0;
@@ -127,8 +138,11 @@ pub async fn run(api: Api, source: Source, options: Options, state: watch::Sende
         let pause = match ended {
             Ok(()) => Trouble::pause_of(failures),
             Err(trouble) => {
+                if trouble.is_conflict() {
+                    controller.edited();
+                }
                 controller.trouble(&trouble);
-                trouble.pause(failures)
+                trouble.pause(failures).max(controller.patience())
             }
         };
         tokio::time::sleep(pause).await;
@@ -138,7 +152,10 @@ pub async fn run(api: Api, source: Source, options: Options, state: watch::Sende
 impl Controller {
     /// From a list of what is there to the end of the watch that goes on from it.
     async fn session(&mut self) -> Result<(), Trouble> {
-        (self.whole, self.edits) = (false, 0);
+        self.whole = false;
+        if self.edited.is_some_and(|last| last.elapsed() > CALM) {
+            (self.edits, self.edited) = (0, None);
+        }
         self.look().await?;
         self.find_node().await?;
         if self.server.is_none() {
@@ -152,6 +169,9 @@ impl Controller {
         for object in list.iter().filter_map(Object::read) {
             // What it was sent is known still.
             let known = before.remove(&object.name);
+            if known.as_ref().is_some_and(|known| known.version != object.version) {
+                self.edited();
+            }
             let known = known.filter(|known| known.version == object.version);
             self.there.insert(object.name.clone(), known.unwrap_or(object));
         }
@@ -304,9 +324,20 @@ impl Controller {
             return Ok(self.there.remove(&object.name).map(|_| SETTLE));
         }
         self.there.insert(object.name.clone(), object);
-        // Another divvy-node, the one before an update or after it, would write it again, and again.
+        self.edited();
+        Ok(Some(self.patience()))
+    }
+
+    /// Somebody else wrote a slice: another divvy-node, of the same node name on another machine, would write it
+    /// again, and again.
+    fn edited(&mut self) {
         self.edits = self.edits.saturating_add(1).min(MOST_EDITS);
-        Ok(Some(SETTLE * (1 << (self.edits - 1))))
+        self.edited = Some(Instant::now());
+    }
+
+    /// How long what others wrote is let be.
+    fn patience(&self) -> Duration {
+        self.edits.checked_sub(1).map_or(Duration::ZERO, |more| SETTLE * (1 << more))
     }
 
     fn published(&mut self, slices: &[Slice], written: bool) {
@@ -323,7 +354,11 @@ impl Controller {
             self.told.node = Some(text);
         }
         (self.told.trouble, self.whole) = (None, true);
-        let state = State { generation: Some(generation), trouble: None };
+        let mut taints = BTreeMap::new();
+        for taint in slices.iter().flat_map(Slice::devices).flat_map(|device| &device.taints) {
+            *taints.entry((taint.key.clone(), taint.effect)).or_default() += 1;
+        }
+        let state = State { generation: Some(generation), trouble: None, taints };
         self.state.send_if_modified(|last| std::mem::replace(last, state.clone()) != state);
     }
 

@@ -48,6 +48,10 @@ pub(crate) fn attributes(
             set("addressingMode", gpu.addressing.and_then(|mode| text(&mode.to_string())));
             set("timeSlicing", Some(Attribute::Bool(true)));
             set("migCapable", Some(Attribute::Bool(gpu.mig != Mig::Unsupported)));
+            let on = (gpu.mig != Mig::Unsupported).then_some(matches!(gpu.mig, Mig::On(_)));
+            set("migEnabled", on.map(Attribute::Bool));
+            let bandwidth = gpu.bandwidth.map(|bandwidth| Attribute::Int(bandwidth.into()));
+            set("memoryBandwidth", bandwidth);
             // Partitions reach no other GPU.
             set("nvlinks", i64::try_from(gpu.nvlinks.len()).ok().map(Attribute::Int));
             set("nvlinkGroup", nvlink_group(gpu, inventory).and_then(|pci| text(&pci.to_string())));
@@ -59,6 +63,7 @@ pub(crate) fn attributes(
             set("type", text("mig"));
             set("profile", text(&profile.name));
             set("parentUUID", text(&gpu.uuid));
+            set("migEnabled", Some(Attribute::Bool(matches!(gpu.mig, Mig::On(_)))));
             // The hardware has no such setting.
             set("timeSlicing", Some(Attribute::Bool(false)));
         }

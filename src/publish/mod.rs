@@ -12,6 +12,7 @@ mod object;
 mod offer;
 mod probe;
 mod rival;
+mod sole;
 mod trouble;
 mod version;
 mod view;
@@ -31,7 +32,7 @@ pub use limit::{LimitError, check};
 pub use offer::Offer;
 pub use trouble::Trouble;
 pub use version::normalized;
-pub use view::{Hold, View, ViewError};
+pub use view::{Health, Hold, View, ViewError};
 
 /// One slice of the node's pool: devices, or counters that they consume. Never both: Kubernetes
 /// 1.35 and later refuse that.
@@ -162,7 +163,7 @@ pub struct Taint {
 }
 
 /// What a taint does to those who do not tolerate it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Effect {
     /// Nothing: it says something.
     None,
@@ -170,6 +171,15 @@ pub enum Effect {
     NoSchedule,
     /// They are not given the device, and lose it.
     NoExecute,
+}
+
+// === impl Effect ===
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Kubernetes has the same names.
+        write!(f, "{self:?}")
+    }
 }
 
 // === impl Slice ===

@@ -149,6 +149,15 @@ impl Pool {
     }
 }
 
+/// The generation of a pool that is there whole.
+pub(super) fn whole(pool: &str, there: &[Object]) -> Option<i64> {
+    let own = || there.iter().filter(|object| object.pool == pool);
+    let newest = own().map(|object| object.generation).max()?;
+    let of_newest = || own().filter(|object| object.generation == newest);
+    let count = i64::try_from(of_newest().count()).ok()?;
+    of_newest().all(|object| object.count == count).then_some(newest)
+}
+
 /// A slice with the times since when its taints are there: the server notes the time of one that has none.
 pub(super) fn timed<'a>(slice: &Slice, there: impl Iterator<Item = &'a Object>) -> Slice {
     let devices = there.filter_map(|object| object.content.as_ref()).flat_map(Slice::devices);

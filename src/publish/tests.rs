@@ -31,7 +31,9 @@ fn a_whole_gpu_and_a_partition_say_what_they_are() {
                 "cudaDriverVersion": {"version": "13.0.0"},
                 "cudaComputeCapability": {"version": "9.0.0"},
                 "driverVersion": {"version": "1.0.0"},
+                "memoryBandwidth": {"int": 3352},
                 "migCapable": {"bool": true},
+                "migEnabled": {"bool": false},
                 "mps": {"bool": true},
                 "nvlinks": {"int": 0},
                 "productName": {"string": "NVIDIA H100 80GB HBM3"},
@@ -47,6 +49,7 @@ fn a_whole_gpu_and_a_partition_say_what_they_are() {
     let part = serde_json::to_value(part).unwrap();
     assert_eq!(part["attributes"]["profile"]["string"], "1g.10gb+me");
     assert_eq!(part["attributes"]["parentUUID"]["string"], "GPU-1");
+    assert_eq!(part["attributes"]["migEnabled"]["bool"], true);
     assert_eq!(part["capacity"]["memory"]["value"], "10Gi");
     let consumes = &part["consumesCounters"][0];
     assert_eq!(consumes["counterSet"], "gpu-0000-43-00-counters");

@@ -66,6 +66,11 @@ impl Trouble {
         }
     }
 
+    /// True where somebody else wrote the same slice meanwhile.
+    pub(super) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api(error) if error.status() == Some(409))
+    }
+
     /// How long it is let be, after so many failures in a row.
     pub(super) fn pause(&self, failures: u32) -> Duration {
         match self {

@@ -9,11 +9,12 @@ use std::{
 
 use divvy_hook::record::Origin;
 
-use super::{Device, Effect, Offer, Slice, Taint, build};
+use super::{Attribute, Consumption, CounterSet, Device, Effect, Offer, Slice, Taint, build};
 use crate::{
     claim::DRIVER,
     declared::{self, Declaration, DeviceFile},
-    gpu::{self, Gpu, GpuError, Gpus, Inventory, Mig},
+    gpu::{self, DeviceName, FaultKind, Gpu, GpuError, Gpus, Inventory, Mig, PciAddress},
+    health::Known,
     journal::{Entry, Journal, JournalError},
     plan::{Held, Planned, Target},
 };
@@ -27,8 +28,19 @@ pub struct View {
     pub declared: Option<Arc<Declaration>>,
     /// What claims hold of it.
     pub holds: Vec<Hold>,
-    /// What is to be known of the health of GPUs, by UUID: on all of a GPU's devices.
-    pub health: BTreeMap<String, Vec<Taint>>,
+    /// What is to be known of the health of its GPUs.
+    pub health: Health,
+}
+
+/// What is to be known of the health of GPUs.
+#[derive(Debug, Clone)]
+pub struct Health {
+    /// On all of a GPU's devices, by its UUID.
+    pub taints: BTreeMap<String, Vec<Taint>>,
+    /// Where GPUs were that are there no more, as far as that is known.
+    pub gone: BTreeSet<PciAddress>,
+    /// What becomes of who has a GPU that is lost or gone.
+    pub effect: Effect,
 }
 
 /// What a claim holds, and how it came to it.
@@ -58,7 +70,7 @@ pub enum ViewError {
 const LOCAL: &str = "local-claim";
 /// On what lies across a partition that nobody knows of.
 const FOREIGN: &str = "foreign-partition";
-/// On a claim's device that is no longer there.
+/// On a device that is no longer there: a claim's, or one of a GPU that does not answer.
 const UNAVAILABLE: &str = "unavailable";
 
 // === impl View ===
@@ -68,11 +80,7 @@ impl View {
     ///
     /// # Errors
     /// When its GPUs or its journal cannot be read.
-    pub fn of(
-        gpus: &dyn Gpus,
-        journal: &Journal,
-        health: BTreeMap<String, Vec<Taint>>,
-    ) -> Result<Self, ViewError> {
+    pub fn of(gpus: &dyn Gpus, journal: &Journal, health: Health) -> Result<Self, ViewError> {
         // A claim that ends or begins meanwhile still or already holds what is there.
         let mut holds = held(journal)?;
         let inventory = gpus.inventory()?;
@@ -90,7 +98,7 @@ impl View {
     /// When the journal cannot be read.
     pub fn of_declared(file: &DeviceFile, journal: &Journal) -> Result<Self, ViewError> {
         let (holds, inventory) = (held(journal)?, Inventory::none(file.node()));
-        Ok(Self { inventory, declared: Some(file.now()), holds, health: BTreeMap::new() })
+        Ok(Self { inventory, declared: Some(file.now()), holds, health: Health::default() })
     }
 
     /// What of it is more than whole devices for one claim each.
@@ -117,6 +125,9 @@ impl View {
         devices.extend(declared.map(|device| self.declared(device, offer)));
         let there: BTreeSet<String> = devices.iter().map(|device| device.name.clone()).collect();
         for mut lost in self.lost(&there, before) {
+            if !self.consumes_still(&lost, &sets) {
+                lost.consumes_counters.clear();
+            }
             let known = |name: &str| sets.iter().any(|set| set.name == name);
             let consumed = lost.consumes_counters.iter().map(|of| of.counter_set.as_str());
             let missing: Vec<&str> = consumed.filter(|name| !known(name)).collect();
@@ -125,7 +136,7 @@ impl View {
                 .flat_map(Slice::counter_sets)
                 .filter(|set| missing.contains(&set.name.as_str()));
             sets.extend(kept.cloned().collect::<Vec<_>>());
-            let taint = self.taint(UNAVAILABLE, "");
+            let taint = self.taint(UNAVAILABLE, "", self.effect(&lost));
             lost.taints.retain(|other| other.key != taint.key);
             lost.taints.push(taint);
             devices.push(lost);
@@ -144,15 +155,16 @@ impl View {
             device.capacity.values_mut().for_each(|capacity| capacity.request_policy = None);
         }
         let local = self.holds.iter().find(|hold| hold.local && hold.device == device.name);
-        let taint = local.map(|hold| self.taint(LOCAL, &label(&hold.held.claim)));
+        let taint =
+            local.map(|hold| self.taint(LOCAL, &label(&hold.held.claim), Effect::NoSchedule));
         device.taints.extend(taint);
         device
     }
 
     /// A taint of the driver's domain.
-    fn taint(&self, name: &str, value: &str) -> Taint {
+    fn taint(&self, name: &str, value: &str, effect: Effect) -> Taint {
         let driver = self.declared.as_ref().map_or(DRIVER, |declared| &declared.driver);
-        Taint::of(driver, name, value, Effect::NoSchedule)
+        Taint::of(driver, name, value, effect)
     }
 
     /// The inventory with those GPUs as not in MIG mode that a claim switched: they are given whole
@@ -184,7 +196,7 @@ impl View {
         } else if is_free && self.is_blocked(device) {
             published.taints.push(Taint::ours(FOREIGN, "", Effect::NoSchedule));
         }
-        let health = self.health.get(&device.gpu().uuid);
+        let health = self.health.taints.get(&device.gpu().uuid);
         published.taints.extend(health.into_iter().flatten().cloned());
         published
     }
@@ -198,12 +210,48 @@ impl View {
             && gpu.in_the_way(profile, *placement).is_some()
     }
 
-    /// What claims of the cluster have, and the node has no more, as it was published last.
+    /// What the node has no more, as it was published last: what claims of the cluster have, and all of a GPU
+    /// that does not answer. A claim may be given a device, and nobody here knows of it yet.
     fn lost(&self, there: &BTreeSet<String>, before: &[Slice]) -> Vec<Device> {
         let held: BTreeSet<&str> = self.of_cluster().map(|hold| hold.device.as_str()).collect();
-        let lost =
-            |device: &&Device| held.contains(device.name.as_str()) && !there.contains(&device.name);
+        let lost = |device: &&Device| {
+            let is_kept = held.contains(device.name.as_str()) || self.is_out(&device.name);
+            is_kept && !there.contains(&device.name)
+        };
         before.iter().flat_map(Slice::devices).filter(lost).cloned().collect()
+    }
+
+    /// True for a device of a GPU that does not answer, or is gone.
+    fn is_out(&self, device: &str) -> bool {
+        let Some(pci) = pci(device) else { return false };
+        let answers = self.inventory.gpus.iter().any(|gpu| gpu.pci == pci);
+        !answers && (self.inventory.fault(pci).is_some() || self.health.gone.contains(&pci))
+    }
+
+    /// What becomes of who has a device that is not there: it may only be in another MIG mode, or slow.
+    fn effect(&self, lost: &Device) -> Effect {
+        let pci = pci(&lost.name).filter(|_| self.is_out(&lost.name));
+        let is_broken = pci.is_some_and(|pci| {
+            let fault = self.inventory.fault(pci);
+            fault.is_none_or(|fault| fault.kind == FaultKind::Lost)
+        });
+        if is_broken { self.health.effect } else { Effect::NoSchedule }
+    }
+
+    /// False where another GPU sits in the place of the one that the device is of: nothing is taken from that.
+    fn consumes_still(&self, lost: &Device, sets: &[CounterSet]) -> bool {
+        let there =
+            pci(&lost.name).and_then(|pci| self.inventory.gpus.iter().find(|gpu| gpu.pci == pci));
+        let of = lost.attributes.get("parentUUID").or_else(|| lost.attributes.get("uuid"));
+        let is_same = |gpu: &Gpu| of.is_none_or(|of| *of == Attribute::String(gpu.uuid.clone()));
+        let has = |set: &CounterSet, of: &Consumption| {
+            of.counters.keys().all(|counter| set.counters.contains_key(counter))
+        };
+        let fits = |of: &Consumption| {
+            let set = sets.iter().find(|set| set.name == of.counter_set);
+            set.is_none_or(|set| has(set, of))
+        };
+        there.is_none_or(is_same) && lost.consumes_counters.iter().all(fits)
     }
 
     fn is_held(&self, device: &str) -> bool {
@@ -225,6 +273,25 @@ fn held(journal: &Journal) -> Result<Vec<Hold>, JournalError> {
 fn label(claim: &str) -> String {
     let value = claim.replacen('/', ".", 1);
     if super::limit::is_label_value(&value) { value } else { String::new() }
+}
+
+/// Where the GPU of a device sits.
+fn pci(device: &str) -> Option<PciAddress> {
+    device.parse().ok().map(|name: DeviceName| name.pci())
+}
+
+// === impl Health ===
+
+impl Default for Health {
+    fn default() -> Self {
+        Self { taints: BTreeMap::new(), gone: BTreeSet::new(), effect: Effect::NoSchedule }
+    }
+}
+
+impl From<&Known> for Health {
+    fn from(known: &Known) -> Self {
+        Self { taints: known.taints(), gone: known.gone(), effect: known.effect }
+    }
 }
 
 // === impl ViewError ===

@@ -184,9 +184,11 @@ fn each_command_lists_the_options_that_it_uses_and_no_others() {
         "--kubelet-dir",
         "--pod-uid",
         "--beside-other-driver",
+        "--broken-gpu-effect",
+        "--ignore-xids",
         "--http",
     ];
-    let options = [&["--once", "--interval", "--log"][..], &cluster, &PLACES].concat();
+    let options = [&["--once", "--interval", "--log", "--traces"][..], &cluster, &PLACES].concat();
     assert_eq!(listed(daemon.ok()), options);
 }
 

@@ -45,7 +45,8 @@ impl Node {
         }
         self.install_chart(&[])?;
         self.token()?;
-        self.sandbox.must(&["rm", "-rf", HOST])?;
+        // With the GPUs goes what is known of them.
+        self.sandbox.must(&["rm", "-rf", HOST, "/var/lib/divvy/health.json"])?;
         FakeHost::make(&self.sandbox.path(HOST), gpus)?.install_mps()?;
         // In a user namespace runc takes a node from the path that the container has it at, whatever CDI says.
         self.sandbox.must(&["sh", "-c", &format!("cp -a {HOST}/dev/nvidia* /dev/")])?;

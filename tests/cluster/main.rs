@@ -50,6 +50,7 @@ mod deploy;
 mod devices;
 mod driver;
 mod examples;
+mod health;
 mod manifest;
 mod mig;
 mod node;
@@ -95,7 +96,7 @@ struct Nodes {
 }
 
 /// All tests; those that wait longest come first.
-const GROUPS: [fn() -> Vec<Test>; 17] = [
+const GROUPS: [fn() -> Vec<Test>; 18] = [
     churn::tests,
     rolling::tests,
     trouble::tests,
@@ -108,6 +109,7 @@ const GROUPS: [fn() -> Vec<Test>; 17] = [
     shim::tests,
     sharing::tests,
     slices::tests,
+    health::tests,
     report::tests,
     rights::tests,
     traces::tests,

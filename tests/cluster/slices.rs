@@ -18,7 +18,7 @@ const MANY: Gpus = &[("H100-80GB", false); 16];
 const EACH: usize = 26;
 
 /// The driver has looked at the node again by then.
-const LOOKED: Duration = Duration::from_secs(6);
+pub const LOOKED: Duration = Duration::from_secs(6);
 
 pub fn tests() -> Vec<Test> {
     let few = group(

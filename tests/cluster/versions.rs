@@ -13,10 +13,11 @@ use crate::{Test, group};
 
 /// What needs feature gates that the oldest has off as it is shipped: partitions, taints, shares of a device, and
 /// extended resources.
-const NOT_OLD: [&str; 11] = [
+const NOT_OLD: [&str; 12] = [
     "mig::",
     "examples::",
     "claims::extended_resource",
+    "health::",
     "slices::local",
     "slices::lost",
     "slices::many",

@@ -80,6 +80,8 @@ fn late() -> Outcome {
     fails(fake.nvml.create_partition(&gpu, "1g.5gb", place(0, 1)), "GPU-FAULT", call);
     eventually("an empty GPU", || fake.instances() == 0);
     fake.host.script(&[]).unwrap();
+    // The instance is gone a moment before the call that ends it is back.
+    eventually("the GPU", || fake.inventory().faults.is_empty());
     fake.nvml.create_partition(&gpu, "1g.5gb", place(0, 1)).unwrap();
     Outcome::Done
 }

@@ -16,6 +16,7 @@ mod crash;
 mod driver;
 mod fault;
 mod generate;
+mod health;
 mod hostile;
 mod mig;
 mod mps;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         driver::tests(),
         generate::tests(),
         mig::tests(),
+        health::tests(),
         hostile::tests(),
         fault::tests(),
         product::tests(),

@@ -7,6 +7,7 @@ fn it_is_ready_only_while_everything_is_as_it_should_be() {
     let state = |generation, trouble: Option<&str>| publish::State {
         generation,
         trouble: trouble.map(str::to_owned),
+        ..publish::State::default()
     };
     assert_eq!(lacks(true, &state(Some(3), None)), None);
     for (registered, state, says) in [
@@ -62,6 +63,30 @@ async fn every_address_of_either_family_is_one() {
     if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
         TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await.unwrap();
     }
+}
+
+#[test]
+fn taints_are_counted_by_key_and_effect() {
+    let key = |name: &str| format!("gpu.divvy.dev/{name}");
+    let taints = [
+        ((key("xid"), Effect::NoSchedule), 2),
+        ((key("xid"), Effect::NoExecute), 1),
+        ((key("unavailable"), Effect::NoSchedule), 7),
+    ];
+    let state = publish::State { taints: taints.into(), ..publish::State::default() };
+    let text = taint_metrics(&state);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(
+        lines,
+        [
+            "divvy_device_taints{key=\"gpu.divvy.dev/unavailable\",effect=\"NoSchedule\"} 7",
+            "divvy_device_taints{key=\"gpu.divvy.dev/xid\",effect=\"NoSchedule\"} 2",
+            "divvy_device_taints{key=\"gpu.divvy.dev/xid\",effect=\"NoExecute\"} 1",
+        ]
+    );
+    assert!(text.starts_with("# HELP divvy_device_taints "), "{text}");
+    // The text of the others goes on with it.
+    assert!(text.ends_with('\n'), "{text}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! A model is a GPU product: its memory, its MIG profiles and where each may be placed.
 //!
 //! The one copy of the MIG rules: profile ids, multiprocessors, MiB and placements as NVML names
-//! them, after go-nvml's tables of these products, and engines after the MIG user guide. RTX PRO's
-//! graphics profiles are not in it. Real GPUs say all this themselves: the table is for GPUs that
-//! are simulated, by `gpu/sim` and by the tests' libnvidia-ml.
+//! them, after go-nvml's tables of these products, engines after the MIG user guide, and memory after
+//! data sheets. RTX PRO's graphics profiles are not in it. Real GPUs say all this themselves: the
+//! table is for GPUs that are simulated, by `gpu/sim` and by the tests' libnvidia-ml.
 
 use std::borrow::Cow;
 
@@ -22,6 +22,8 @@ pub struct Model {
     pub compute: (u32, u32),
     /// MiB.
     pub memory: u64,
+    /// The width of the memory's bus in bits, and its highest clock in MHz.
+    pub bus: (u32, u32),
     /// NVLinks, all to NVSwitches, as on an HGX board.
     pub nvlinks: u32,
     /// MIG profiles, smallest first; none where the product has no MIG.
@@ -82,6 +84,7 @@ pub const MODELS: [Model; 8] = [
         brand: "Nvidia",
         compute: (8, 0),
         memory: 40_960,
+        bus: (5_120, 1_215),
         nvlinks: 12,
         profiles: &[
             profile("1g.5gb", 19, 14, 4_864, 1, SEVEN, engines(1, 0, 0, 0)),
@@ -100,6 +103,7 @@ pub const MODELS: [Model; 8] = [
         brand: "Nvidia",
         compute: (8, 0),
         memory: 81_920,
+        bus: (5_120, 1_593),
         nvlinks: 12,
         profiles: &[
             profile("1g.10gb", 19, 14, 9_728, 1, SEVEN, engines(1, 0, 0, 0)),
@@ -118,6 +122,7 @@ pub const MODELS: [Model; 8] = [
         brand: "Nvidia",
         compute: (9, 0),
         memory: 81_559,
+        bus: (5_120, 2_619),
         nvlinks: 18,
         profiles: &[
             profile("1g.10gb", 19, 16, 10_240, 1, SEVEN, engines(1, 1, 1, 0)),
@@ -136,6 +141,7 @@ pub const MODELS: [Model; 8] = [
         brand: "Nvidia",
         compute: (9, 0),
         memory: 143_771,
+        bus: (6_144, 3_201),
         nvlinks: 18,
         profiles: &[
             profile("1g.18gb", 19, 16, 18_432, 1, SEVEN, engines(1, 1, 1, 0)),
@@ -154,6 +160,7 @@ pub const MODELS: [Model; 8] = [
         brand: "Nvidia",
         compute: (10, 0),
         memory: 183_359,
+        bus: (8_192, 3_996),
         nvlinks: 18,
         profiles: &[
             profile("1g.23gb", 19, 18, 23_552, 1, SEVEN, engines(1, 1, 1, 0)),
@@ -172,6 +179,7 @@ pub const MODELS: [Model; 8] = [
         brand: "Nvidia",
         compute: (8, 0),
         memory: 24_576,
+        bus: (3_072, 1_215),
         nvlinks: 0,
         profiles: &[
             profile("1g.6gb", 14, 14, 5_952, 1, &[0, 1, 2, 3], engines(1, 0, 0, 0)),
@@ -188,6 +196,7 @@ pub const MODELS: [Model; 8] = [
         brand: "Nvidia",
         compute: (8, 9),
         memory: 46_068,
+        bus: (384, 9_001),
         nvlinks: 0,
         profiles: &[],
     },
@@ -198,6 +207,7 @@ pub const MODELS: [Model; 8] = [
         brand: "Tesla",
         compute: (7, 5),
         memory: 15_360,
+        bus: (256, 5_001),
         nvlinks: 0,
         profiles: &[],
     },
@@ -228,6 +238,12 @@ const fn engines(copy: u32, decoders: u32, jpeg: u32, ofa: u32) -> Engines {
     Engines { copy, decoders, encoders: 0, jpeg, ofa }
 }
 
+/// What memory gives in GB/s by a bus of so many bits at so many MHz, with two transfers a cycle.
+pub fn bandwidth(bits: u32, megahertz: u32) -> u32 {
+    // Bits a microsecond; eight are a byte.
+    u32::try_from(u64::from(bits) * u64::from(megahertz) / 4 / 1000).unwrap_or(u32::MAX)
+}
+
 /// True for `1g.10gb+me` and the like: a GPU has those engines once, whatever the slices.
 pub fn has_media_extensions(profile: &str) -> bool {
     profile.ends_with("+me")
@@ -245,6 +261,11 @@ impl Model {
     /// The model with this key, in any case.
     pub fn by_key(key: &str) -> Option<&'static Model> {
         MODELS.iter().find(|model| model.key.eq_ignore_ascii_case(key))
+    }
+
+    /// The most that its memory gives, in GB/s.
+    pub fn bandwidth(&self) -> u32 {
+        bandwidth(self.bus.0, self.bus.1)
     }
 
     /// The profile with this name.

@@ -45,3 +45,20 @@ fn placements_overlap_where_they_share_a_slice() {
     assert!(!place(2, 1).overlaps(place(3, 1)));
     assert!(place(0, 8).overlaps(place(7, 1)));
 }
+
+#[test]
+fn memory_gives_what_data_sheets_say() {
+    for (key, gigabytes) in [
+        ("A100-40GB", 1555),
+        ("A100-80GB", 2039),
+        ("H100-80GB", 3352),
+        ("H200-141GB", 4916),
+        ("B200-180GB", 8183),
+        ("A30-24GB", 933),
+        ("L40S-48GB", 864),
+        ("T4-16GB", 320),
+    ] {
+        assert_eq!(Model::by_key(key).unwrap().bandwidth(), gigabytes, "{key}");
+    }
+    assert_eq!(super::bandwidth(u32::MAX, u32::MAX), u32::MAX);
+}

@@ -3,6 +3,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -33,6 +34,8 @@ pub(super) struct Stamp {
     module: Vec<u8>,
     /// The library's device, inode and time: an update puts another one there.
     library: (u64, u64, i64, i64),
+    /// The load of the kernel module: the number of its folder, which no other ever has.
+    pub(super) load: Option<u64>,
     /// The GPUs that the kernel module has.
     pub(super) gpus: Option<Vec<PciAddress>>,
 }
@@ -119,7 +122,10 @@ impl Host {
         let stat = stat.map_err(|source| self.no_library(source))?;
         let library = (stat.st_dev, stat.st_ino, stat.st_mtime, stat.st_mtime_nsec.cast_signed());
         let module = self.read("proc/driver/nvidia/version").unwrap_or_default();
-        Ok(Stamp { module, library, gpus: self.gpus() })
+        // sysfs gives each folder that it makes another number (kernfs ids).
+        let loaded = fs::metadata(self.path("sys/module/nvidia"));
+        let load = loaded.ok().map(|folder| folder.ino());
+        Ok(Stamp { module, library, load, gpus: self.gpus() })
     }
 
     /// A file of the host, such as `proc/devices`.

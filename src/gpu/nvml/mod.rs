@@ -13,13 +13,15 @@ mod partition;
 mod read;
 mod session;
 mod smi;
+mod vitals;
+mod watch;
 mod worker;
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use super::{
-    ComputeMode, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Partition,
-    PciAddress, Placement, Policy, Roots,
+    Checkup, ComputeMode, Event, Files, Gpu, GpuError, Gpus, Interval, Inventory, MadePartition,
+    Partition, PciAddress, Placement, Policy, Roots,
 };
 use crate::{
     driver::{Installed, LastDriver},
@@ -29,6 +31,7 @@ use api::{Caller, Failed};
 use host::Host;
 use read::Desk;
 use session::{Session, Sessions};
+use watch::Heard;
 
 /// The GPUs of a machine with NVIDIA's driver.
 #[derive(Debug)]
@@ -37,6 +40,7 @@ pub struct Nvml {
     host: Host,
     deadlines: Deadlines,
     sessions: Sessions,
+    heard: Arc<Heard>,
     driver: LastDriver,
     policy: Policy,
     /// In place of the machine's own.
@@ -78,8 +82,8 @@ impl Nvml {
             Some("/") => "nvml".to_owned(),
             _ => format!("nvml:{}", root.display()),
         };
-        let (sessions, driver, policy, name) = Default::default();
-        Ok(Self { address, host, deadlines, sessions, driver, policy, name })
+        let (sessions, heard, driver, policy, name) = Default::default();
+        Ok(Self { address, host, deadlines, sessions, heard, driver, policy, name })
     }
 
     /// The same, with this allowed.
@@ -147,6 +151,23 @@ impl Gpus for Nvml {
         let node = self.name.clone().unwrap_or_else(|| self.host.name());
         let driver = session.driver.clone();
         Ok(Inventory { node, driver, gpus, faults, policy: self.policy })
+    }
+
+    fn checkup(&self) -> Result<Checkup, GpuError> {
+        let session = self.session()?;
+        let checkup = session.check(self.deadlines.look);
+        if !session.is_stale() {
+            return Ok(checkup);
+        }
+        // Before another begins: the library is shut down when the last one ends.
+        drop(session);
+        Ok(self.session()?.check(self.deadlines.look))
+    }
+
+    fn events(&self, patience: Duration) -> Result<Vec<Event>, GpuError> {
+        // Whoever waits holds no session.
+        self.session()?.watch(&self.heard)?;
+        Ok(self.heard.take(patience))
     }
 
     fn uuids(&self, at: &BTreeSet<PciAddress>) -> BTreeSet<String> {

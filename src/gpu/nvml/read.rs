@@ -35,6 +35,7 @@ struct Facts {
     memory: u64,
     addressing: Option<Addressing>,
     nvlinks: Vec<NvLink>,
+    bandwidth: Option<u32>,
     profiles: Vec<Profile>,
 }
 
@@ -64,6 +65,11 @@ const LOOKS: u32 = 4;
 impl Desk {
     pub(super) fn new(pci: PciAddress, host: Host) -> Self {
         Self { pci, host, device: None, facts: None, compute: BTreeMap::new() }
+    }
+
+    /// Where the GPU sits.
+    pub(super) fn pci(&self) -> PciAddress {
+        self.pci
     }
 
     /// The GPU's handle: by its address, as looking one up by UUID takes seconds under load
@@ -136,6 +142,7 @@ impl Desk {
             architecture: facts.architecture.to_owned(),
             compute: facts.compute,
             memory: facts.memory,
+            bandwidth: facts.bandwidth,
             // -1 where the machine has but one.
             numa: numa.and_then(|node| u32::try_from(node).ok()),
             pcie_root: self.host.pcie_root(self.pci),
@@ -235,6 +242,7 @@ impl Desk {
             memory: caller.memory(device)?,
             addressing: caller.addressing(device),
             nvlinks: caller.nvlinks(device),
+            bandwidth: caller.bandwidth(device).ok().filter(|bandwidth| *bandwidth > 0),
             profiles: profiles(caller, device)?,
         };
         self.facts = Some(facts.clone());

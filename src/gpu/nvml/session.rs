@@ -17,12 +17,13 @@ use std::{
 use nvml_wrapper_sys::bindings as sys;
 
 use super::{
-    api::{Api, Caller, Failed, Now, OpenError},
+    api::{Api, Caller, Failed, Now, OpenError, Shut},
     host::{Host, Stamp},
     read::Desk,
+    watch::{Heard, Watch},
     worker::{Next, Shared, Silent, Worker},
 };
-use crate::gpu::{Driver, Fault, FaultKind, Gpu, GpuError, PciAddress};
+use crate::gpu::{Checkup, Driver, Fault, FaultKind, Gpu, GpuError, PciAddress};
 
 /// A session: the driver, and a worker for each GPU.
 #[derive(Debug)]
@@ -34,16 +35,19 @@ pub(super) struct Session {
     pub(super) driver: Driver,
     /// Where its library really is, below the driver root.
     pub(super) library: PathBuf,
+    /// Begun when somebody first asks what happened.
+    watch: Mutex<Option<Watch>>,
+    caller: Caller,
     pub(super) gpus: Vec<Station>,
 }
 
 /// A GPU and who calls about it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Station {
     pub(super) pci: PciAddress,
-    pub(super) worker: Worker<Desk>,
+    pub(super) worker: Arc<Worker<Desk>>,
     /// As it last said it was.
-    uuid: Mutex<Option<String>>,
+    uuid: Arc<Mutex<Option<String>>>,
     next: Next<Result<Gpu, Failed>>,
 }
 
@@ -53,7 +57,7 @@ pub(super) struct Sessions(Mutex<Current>);
 
 #[derive(Debug, Default)]
 struct Current {
-    session: Option<Arc<Session>>,
+    session: Option<(Arc<Session>, Shut)>,
     opening: Option<Opening>,
 }
 
@@ -63,7 +67,7 @@ struct Opening {
     now: Now,
     /// Somebody has waited for it in vain: nobody else does.
     late: bool,
-    begun: Receiver<Result<Session, GpuError>>,
+    begun: Receiver<Result<(Session, Shut), GpuError>>,
 }
 
 // === impl Sessions ===
@@ -72,7 +76,7 @@ impl Sessions {
     /// The UUIDs of the GPUs that sit there, as they last said them.
     pub(super) fn uuids(&self, at: &BTreeSet<PciAddress>) -> BTreeSet<String> {
         let current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stations = current.session.iter().flat_map(|session| &session.gpus);
+        let stations = current.session.iter().flat_map(|(session, _)| &session.gpus);
         stations.filter(|gpu| at.contains(&gpu.pci)).filter_map(Station::uuid).collect()
     }
 
@@ -81,23 +85,24 @@ impl Sessions {
     pub(super) fn get(&self, host: &Host, patience: Duration) -> Result<Arc<Session>, GpuError> {
         let stamp = host.stamp()?;
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(session) = &current.session
+        if let Some((session, _)) = &current.session
             && session.stamp == stamp
             && !session.stale.load(Relaxed)
         {
             return Ok(Arc::clone(session));
         }
         // Ends when the last job of its workers has.
-        current.session = None;
+        let before = current.session.take().map(|(_, shut)| shut);
         let mut opening = match current.opening.take() {
             Some(opening) => opening,
-            None => Opening::start(host.clone(), stamp)?,
+            None => Opening::start(host.clone(), stamp, before)?,
         };
         let patience = if opening.late { Duration::ZERO } else { patience };
         match opening.begun.recv_timeout(patience) {
             Ok(begun) => {
-                let session = Arc::new(begun?);
-                current.session = Some(Arc::clone(&session));
+                let (session, shut) = begun?;
+                let session = Arc::new(session);
+                current.session = Some((Arc::clone(&session), shut));
                 Ok(session)
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -114,11 +119,13 @@ impl Sessions {
 // === impl Opening ===
 
 impl Opening {
-    fn start(host: Host, stamp: Stamp) -> Result<Self, GpuError> {
+    fn start(host: Host, stamp: Stamp, before: Option<Shut>) -> Result<Self, GpuError> {
         let now = Now::default();
         let (done, begun) = mpsc::channel();
         let theirs = now.clone();
         let spawned = thread::Builder::new().name("nvml".to_owned()).spawn(move || {
+            // A library that is not shut down knows lost GPUs as lost, also when they are back.
+            let _shut = before.map(|before| before.recv_timeout(END));
             // Where nobody waits any more, it is dropped, and so shut down.
             let _nobody_waits = done.send(Session::begin(&host, stamp, &theirs));
         });
@@ -130,11 +137,11 @@ impl Opening {
 // === impl Session ===
 
 impl Session {
-    fn begin(host: &Host, stamp: Stamp, now: &Now) -> Result<Self, GpuError> {
+    fn begin(host: &Host, stamp: Stamp, now: &Now) -> Result<(Self, Shut), GpuError> {
         let (root, library) = host.driver()?;
         let path = root.outside(&library);
         crate::program::trusted(&path)?;
-        let caller = Api::open(&path, now).map_err(|error| match error {
+        let (caller, shut) = Api::open(&path, now).map_err(|error| match error {
             OpenError::Load(source) => GpuError::Library { path, source },
             OpenError::Init(failed) => GpuError::nvml("the driver", &failed),
         })?;
@@ -151,13 +158,14 @@ impl Session {
         };
         let station = |pci: PciAddress| {
             let name = format!("nvml {pci}");
-            let worker = Worker::start(name, caller.another(), Desk::new(pci, host.clone()))?;
-            Ok(Station { pci, worker, uuid: Mutex::new(None), next: Next::default() })
+            let desk = Desk::new(pci, host.clone());
+            let worker = Arc::new(Worker::start(name, caller.another(), desk)?);
+            Ok(Station { pci, worker, uuid: Arc::default(), next: Next::default() })
         };
         let gpus = addresses.into_iter().map(station).collect::<io::Result<_>>();
         let gpus = gpus.map_err(thread_error)?;
-        let (begun, stale) = (Instant::now(), AtomicBool::new(false));
-        Ok(Self { stamp, begun, stale, driver, library, gpus })
+        let (begun, stale, watch) = (Instant::now(), AtomicBool::new(false), Mutex::default());
+        Ok((Self { stamp, begun, stale, driver, library, watch, caller, gpus }, shut))
     }
 
     /// True when it is of no more use, and another should be tried.
@@ -179,6 +187,46 @@ impl Session {
             Err(silent) => self.hear(station, Err(silent)),
         });
         answers.collect()
+    }
+
+    /// What each GPU says of its health, or what is wrong with it.
+    pub(super) fn check(&self, patience: Duration) -> Checkup {
+        let deadline = Instant::now() + patience;
+        let ask = |station: &Station| match station.worker.stuck() {
+            Some(silent) => Err(silent),
+            None => Ok(station.worker.ask(|caller, desk| desk.check(caller), |_, _, _| {})),
+        };
+        let asked: Vec<_> = self.gpus.iter().map(|station| (station, ask(station))).collect();
+        let load = match self.stamp.load {
+            Some(load) => format!("{} {load}", self.driver.version),
+            None => self.driver.version.clone(),
+        };
+        let mut checkup = Checkup { load, gpus: Vec::new(), faults: Vec::new() };
+        for (station, asked) in asked {
+            let answer = asked.and_then(|asked| asked.until(deadline));
+            match self.judge(station, answer) {
+                Ok(mut gpu) => {
+                    match gpu.gpu.is_empty() {
+                        false => station.knows(&gpu.gpu),
+                        // A call that fails now and then may be this one.
+                        true => gpu.gpu = station.uuid().unwrap_or_default(),
+                    }
+                    checkup.gpus.push(gpu);
+                }
+                Err(fault) => checkup.faults.push(fault),
+            }
+        }
+        checkup
+    }
+
+    /// Has what happens to its GPUs heard there, from the first time on.
+    pub(super) fn watch(&self, heard: &Arc<Heard>) -> Result<(), GpuError> {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if watch.is_none() {
+            let started = Watch::start(self.caller.another(), self.gpus.clone(), heard);
+            *watch = Some(started.map_err(thread_error)?);
+        }
+        Ok(())
     }
 
     /// The GPU with this UUID. One that has never said its own may be it: then that is the error.
@@ -228,11 +276,19 @@ impl Session {
         station: &Station,
         heard: Result<Result<Gpu, Failed>, Silent>,
     ) -> Result<Gpu, Fault> {
+        let gpu = self.judge(station, heard)?;
+        station.knows(&gpu.uuid);
+        Ok(gpu)
+    }
+
+    /// The answer, or what its lack says of the GPU; and of the session.
+    fn judge<T>(
+        &self,
+        station: &Station,
+        heard: Result<Result<T, Failed>, Silent>,
+    ) -> Result<T, Fault> {
         match heard {
-            Ok(Ok(gpu)) => {
-                station.knows(&gpu.uuid);
-                Ok(gpu)
-            }
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(failed)) => {
                 let lost = failed.is(sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST);
                 // Where one hangs, each session would leave another thread behind.
@@ -248,11 +304,14 @@ impl Session {
     }
 }
 
+/// How long the end of a session is waited for before the next begins: one that hangs does not end.
+const END: Duration = Duration::from_secs(1);
+
 /// A GPU that was reset may stay lost to the session that lost it, so another is tried now and then.
 const LOST_FOR: Duration = Duration::from_secs(60);
 
 /// True when NVML says that this session's driver is not there any more.
-fn is_past(code: u32) -> bool {
+pub(super) fn is_past(code: u32) -> bool {
     [
         sys::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
         sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED,
@@ -278,12 +337,25 @@ fn thread_error(source: io::Error) -> GpuError {
 // === impl Station ===
 
 impl Station {
+    /// Its UUID, or where it sits.
+    pub(super) fn name(&self) -> String {
+        self.uuid().unwrap_or_else(|| self.pci.to_string())
+    }
+
     fn uuid(&self) -> Option<String> {
         self.uuid.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn knows(&self, uuid: &str) {
-        *self.uuid.lock().unwrap_or_else(PoisonError::into_inner) = Some(uuid.to_owned());
+        self.learns()(uuid);
+    }
+
+    /// Has it know its UUID, wherever that is found out.
+    pub(super) fn learns(&self) -> impl Fn(&str) + Send + use<> {
+        let known = Arc::clone(&self.uuid);
+        move |uuid| {
+            *known.lock().unwrap_or_else(PoisonError::into_inner) = Some(uuid.to_owned());
+        }
     }
 
     /// Asks all about it, unless somebody has asked it something in vain.

@@ -12,6 +12,9 @@ mod state;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use divvy_cdi::{
@@ -20,9 +23,9 @@ use divvy_cdi::{
 };
 
 use super::{
-    Addressing, ComputeMode, Driver, Files, Gpu, GpuError, Gpus, Interval, Inventory,
-    MadePartition, Mig, MountFile, MountKind, NodeFile, NvLink, NvLinkPeer, Partition, PciAddress,
-    Placement, Policy,
+    Addressing, Checked, Checkup, ComputeMode, Driver, Event, EventKind, Fault, FaultKind, Files,
+    Gpu, GpuError, Gpus, Interval, Inventory, MadePartition, Mig, MountFile, MountKind, NodeFile,
+    NvLink, NvLinkPeer, Partition, PciAddress, Placement, Policy,
 };
 use crate::program::Program;
 use file::NodeConfig;
@@ -38,7 +41,12 @@ pub struct Sim {
     policy: Policy,
     /// In place of its own.
     name: Option<String>,
+    /// How many events were told, once any were asked for.
+    told: Mutex<Option<usize>>,
 }
+
+/// How often the state is looked at for events.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// PCI buses of the GPUs in an HGX board, so that the names look like those of a real node.
 const BUSES: [u8; 8] = [0x1b, 0x43, 0x52, 0x61, 0x9d, 0xc3, 0xd1, 0xdf];
@@ -71,6 +79,7 @@ impl Sim {
             driver_file: file.with_extension("driver"),
             policy: Policy::default(),
             name: None,
+            told: Mutex::default(),
         })
     }
 
@@ -108,6 +117,14 @@ impl Sim {
         gpus.collect()
     }
 
+    /// The GPUs that answer, and those that do not.
+    fn answering(&self, state: &State) -> (Vec<Gpu>, Vec<Fault>) {
+        let is_lost = |gpu: &Gpu| state.gpus.get(&gpu.uuid).is_some_and(|kept| kept.lost);
+        let (lost, gpus): (Vec<Gpu>, Vec<Gpu>) = self.gpus(state).into_iter().partition(is_lost);
+        let fault = |gpu: Gpu| Fault { pci: gpu.pci, uuid: Some(gpu.uuid), kind: FaultKind::Lost };
+        (gpus, lost.into_iter().map(fault).collect())
+    }
+
     fn gpu(&self, state: &State, uuid: &str) -> Result<Gpu, GpuError> {
         let found = self.gpus(state).into_iter().find(|gpu| gpu.uuid == uuid);
         found.ok_or_else(|| GpuError::NoGpu { gpu: uuid.to_owned() })
@@ -135,11 +152,47 @@ impl Gpus for Sim {
     fn inventory_of(&self, only: Option<&BTreeSet<PciAddress>>) -> Result<Inventory, GpuError> {
         let (name, version) = ("sim".to_owned(), self.config.driver.clone());
         let driver = Driver { name, version, cuda: (13, 0) };
-        let mut gpus = self.gpus(&self.store.read()?);
+        let (mut gpus, mut faults) = self.answering(&self.store.read()?);
         gpus.retain(|gpu| only.is_none_or(|only| only.contains(&gpu.pci)));
+        faults.retain(|fault| only.is_none_or(|only| only.contains(&fault.pci)));
         let node = self.name.as_ref().unwrap_or(&self.config.node).clone();
         let policy = self.policy;
-        Ok(Inventory { node, driver, gpus, faults: Vec::new(), policy })
+        Ok(Inventory { node, driver, gpus, faults, policy })
+    }
+
+    fn checkup(&self) -> Result<Checkup, GpuError> {
+        let state = self.store.read()?;
+        let (gpus, faults) = self.answering(&state);
+        let checked = |gpu: Gpu| {
+            let kept = state.gpus.get(&gpu.uuid).map(|kept| kept.health.clone());
+            let mut vitals = kept.unwrap_or_default().or_well();
+            if !matches!(gpu.mig, Mig::On(_)) {
+                vitals.nvlinks = vitals.nvlinks.or(u32::try_from(gpu.nvlinks.len()).ok());
+            }
+            Checked { gpu: gpu.uuid, pci: gpu.pci, vitals }
+        };
+        let load = self.config.driver.clone();
+        Ok(Checkup { load, gpus: gpus.into_iter().map(checked).collect(), faults })
+    }
+
+    fn events(&self, patience: Duration) -> Result<Vec<Event>, GpuError> {
+        let end = Instant::now() + patience;
+        loop {
+            let events = self.store.read()?.events;
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            // Fewer than before: they were written anew.
+            let before = told.replace(events.len()).unwrap_or(events.len());
+            let new = events.get(before..).unwrap_or(&events);
+            if !new.is_empty() || Instant::now() >= end {
+                let event = |one: &state::Happened| Event {
+                    gpu: one.gpu.clone(),
+                    kind: EventKind::Xid(one.xid),
+                };
+                return Ok(new.iter().map(event).collect());
+            }
+            drop(told);
+            thread::sleep(GLANCE.min(end.saturating_duration_since(Instant::now())));
+        }
     }
 
     fn create_partition(

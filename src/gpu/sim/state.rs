@@ -1,4 +1,10 @@
-//! The state of a simulated node is what was made on it: partitions and time slices.
+//! The state of a simulated node is what was made on it: partitions and time slices. Whoever wants to see
+//! an ill GPU writes that here:
+//!
+//! ```json
+//! {"gpus": {"GPU-…": {"lost": true}, "GPU-…": {"health": {"remapPending": true}}},
+//!  "events": [{"gpu": "GPU-…", "xid": 79}]}
+//! ```
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +15,7 @@ use divvy_cdi::file::{Durability, FileError, Trust};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    gpu::{ComputeMode, GpuError, Interval, Partition},
+    gpu::{ComputeMode, GpuError, Interval, Partition, Vitals},
     lock::Lock,
 };
 
@@ -21,8 +27,21 @@ pub(super) struct State {
     #[serde(default)]
     boot: String,
     /// Counts the partitions ever made, so that no two have one UUID.
+    #[serde(default)]
     pub(super) serial: u64,
+    #[serde(default)]
     pub(super) gpus: BTreeMap<String, Kept>,
+    /// What happened to GPUs in this boot, the last last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) events: Vec<Happened>,
+}
+
+/// What the driver reported of a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Happened {
+    pub(super) gpu: String,
+    pub(super) xid: u64,
 }
 
 /// What is kept of one GPU.
@@ -38,6 +57,12 @@ pub(super) struct Kept {
     /// MIG mode, where it is another than the node file says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) mig: Option<bool>,
+    /// It has fallen off the bus.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) lost: bool,
+    /// What it says of its health; what is left out is well.
+    #[serde(default, skip_serializing_if = "is_well")]
+    pub(super) health: Vitals,
 }
 
 /// Where the state lies.
@@ -49,6 +74,10 @@ pub(super) struct Store {
 }
 
 const MAX_BYTES: usize = 1 << 20;
+
+fn is_well(vitals: &Vitals) -> bool {
+    *vitals == Vitals::default()
+}
 
 // === impl Store ===
 
@@ -73,7 +102,12 @@ impl Store {
                 Err(error) => return Err(error.into()),
             };
         if state.boot != self.boot {
-            state.boot.clone_from(&self.boot);
+            // Written by a person, it is of this boot.
+            let by_hand = std::mem::replace(&mut state.boot, self.boot.clone()).is_empty();
+            if by_hand {
+                return Ok(state);
+            }
+            state.events.clear();
             for kept in state.gpus.values_mut() {
                 *kept = Kept { mig: kept.mig, ..Kept::default() };
             }

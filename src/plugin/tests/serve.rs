@@ -1,26 +1,38 @@
 //! What the plugin is besides its claims: registered, watched, and gone at the end.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::timeout,
+};
 use tokio_stream::StreamExt;
+use tonic::Streaming;
 
 use super::{
     api::Trouble,
     world::{SMALL, WHOLE, World},
 };
 use crate::claim::DRIVER;
+use crate::health::{Cause, GpuHealth};
 use crate::plugin::{
     Kubelet, Paths, Plugin,
     claims::Nobody,
     proto::{
         health_v1::{
-            HealthStatus, NodeWatchResourcesRequest,
+            DeviceHealth, HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse,
             dra_resource_health_client::DraResourceHealthClient,
         },
         registration::{InfoRequest, RegistrationStatus, registration_client::RegistrationClient},
     },
 };
+
+/// Longer than anything here takes.
+const SOON: Duration = Duration::from_secs(60);
 
 fn url(path: &Path) -> String {
     format!("unix://{}", path.display())
@@ -87,7 +99,7 @@ async fn the_kubelets_own_frames_are_answered() {
         let mut answer = Vec::new();
         while !answer.windows(9).any(|part| part == b"DRAPlugin") {
             let mut bytes = [0; 4096];
-            let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes));
+            let read = timeout(Duration::from_secs(10), stream.read(&mut bytes));
             let read = read.await.expect("no answer").unwrap();
             assert_ne!(read, 0, "{authority:?}: closed after {answer:?}");
             answer.extend_from_slice(&bytes[..read]);
@@ -98,7 +110,6 @@ async fn the_kubelets_own_frames_are_answered() {
 #[tokio::test(flavor = "multi_thread")]
 async fn health_comes_at_once_to_everybody_and_ends_with_us() {
     let mut world = World::new().await;
-    world.plugin.as_mut().unwrap().look().await;
     let mut streams = Vec::new();
     for _ in 0..3 {
         let mut client = DraResourceHealthClient::connect(url(&world.socket())).await.unwrap();
@@ -114,19 +125,52 @@ async fn health_comes_at_once_to_everybody_and_ends_with_us() {
         assert!(devices.iter().all(|one| one.health() == HealthStatus::Healthy));
         assert!(devices.iter().all(|one| one.health_check_timeout_seconds == 30));
     }
-    // The whole node is not to be seen any more.
+    // One GPU is ill, and all that there is of it.
+    let ill = world.machine().pool().gpus().unwrap().inventory().unwrap().gpus[1].uuid.clone();
+    let causes = vec![Cause::Xid(95)];
+    let pci = "0000:43:00.0".parse().unwrap();
+    let health = GpuHealth { pci, gpu: Some(ill), causes };
+    world.known.send_modify(|known| known.gpus = vec![health]);
+    for stream in &mut streams {
+        let is_well = |one: &DeviceHealth| one.health() == HealthStatus::Healthy;
+        let devices = next_list(stream, |devices| !devices.iter().all(is_well)).await;
+        for one in devices {
+            let is_ill = one.device.as_ref().unwrap().device_name.starts_with("gpu-0000-43-00-");
+            let wanted = if is_ill { HealthStatus::Unhealthy } else { HealthStatus::Healthy };
+            assert_eq!(one.health(), wanted, "{one:?}");
+            assert_eq!(one.message.starts_with("XID 95, uncontained memory error: "), is_ill);
+        }
+    }
+    // The whole node is not to be seen any more: nobody knows.
     fs::rename(world.path("node.state.json"), world.path("kept")).unwrap_or_default();
     fs::create_dir(world.path("node.state.json")).unwrap();
-    world.plugin.as_mut().unwrap().look().await;
+    world.known.send_modify(|known| known.gpus.clear());
     for stream in &mut streams {
-        let devices = stream.next().await.unwrap().unwrap().devices;
-        assert!(devices.iter().all(|one| one.health() == HealthStatus::Unhealthy));
+        let is_unknown = |one: &DeviceHealth| one.health() == HealthStatus::Unknown;
+        let devices = next_list(stream, |devices| devices.iter().any(is_unknown)).await;
+        assert!(devices.iter().all(is_unknown));
         assert!(devices[0].message.contains("node.state.json"), "{}", devices[0].message);
     }
     world.plugin.take().unwrap().end().await;
     for stream in &mut streams {
         while let Some(Ok(_)) = stream.next().await {}
     }
+}
+
+/// The next list that is so: what was known before is told again while a machine is slow.
+async fn next_list(
+    stream: &mut Streaming<NodeWatchResourcesResponse>,
+    is: impl Fn(&[DeviceHealth]) -> bool,
+) -> Vec<DeviceHealth> {
+    let next = async {
+        loop {
+            let devices = stream.next().await.unwrap().unwrap().devices;
+            if is(&devices) {
+                return devices;
+            }
+        }
+    };
+    timeout(SOON, next).await.expect("it is told")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,7 +193,8 @@ async fn two_pods_serve_side_by_side_and_two_of_a_name_do_not() {
     let api = crate::api::Api::new(Some(&world.path("kubeconfig"))).await.unwrap();
     let kubelet = Kubelet { node: "worker-1".to_owned(), dir: world.path("kubelet"), pod: None };
     let machine = std::sync::Arc::new(world.machine());
-    let second = Plugin::start(kubelet, machine, api, std::sync::Arc::new(Nobody)).await;
+    let (nobody, known) = (std::sync::Arc::new(Nobody), world.known.subscribe());
+    let second = Plugin::start(kubelet, machine, api, nobody, Some(known)).await;
     assert_eq!(second.unwrap_err().code(), "PLUGIN-SERVED");
     world.api.claim("a", "uid-a", &[WHOLE]);
     let names = world.prepare("a", "uid-a").await.unwrap();
@@ -176,8 +221,7 @@ async fn metrics_say_what_was_done_and_what_failed() {
     world.prepare("a", "uid-a").await.unwrap();
     world.prepare("gone", "uid-gone").await.unwrap_err();
     world.unprepare("b", "uid-b").await.unwrap();
-    let text = world.plugin.as_ref().unwrap().monitor().metrics().await;
-    for line in [
+    let lines = [
         "# TYPE divvy_claim_duration_seconds histogram",
         "divvy_claim_duration_seconds_bucket{operation=\"prepare\",le=\"+Inf\"} 2",
         "divvy_claim_duration_seconds_count{operation=\"unprepare\"} 1",
@@ -189,10 +233,11 @@ async fn metrics_say_what_was_done_and_what_failed() {
         "divvy_errors_total{operation=\"prepare\",code=\"CLAIM-GONE\"} 1",
         "divvy_prepared_claims 1",
         "divvy_devices{health=\"unhealthy\"} 0",
+        "divvy_devices{health=\"unknown\"} 0",
+        "# TYPE divvy_gpu_ailments gauge",
         "divvy_registered 0",
-    ] {
-        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
-    }
+    ];
+    let text = metrics_with(&world, &lines).await;
     assert_eq!(text.matches("# TYPE divvy_claim_phase_duration_seconds ").count(), 1);
     // The phases of a call are parts of it: none is counted twice.
     let sum = |of: &str| -> f64 {
@@ -209,13 +254,24 @@ async fn metrics_say_what_was_done_and_what_failed() {
     // A partition in the middle leaves room for small ones alone.
     world.api.claim("part", "uid-part", &["gpu-0000-43-00-1g10gb-3"]);
     world.prepare("part", "uid-part").await.unwrap();
-    world.plugin.as_mut().unwrap().look().await;
-    let text = world.plugin.as_ref().unwrap().monitor().metrics().await;
-    for line in [
+    // The devices are looked at again as soon as something is known anew.
+    world.known.send_modify(|_| {});
+    let lines = [
         "divvy_mig_free_slices{gpu=\"gpu-0000-43-00\"} 7",
         "divvy_mig_largest_free_slices{gpu=\"gpu-0000-43-00\"} 4",
-    ] {
-        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    ];
+    metrics_with(&world, &lines).await;
+}
+
+/// The metrics, as soon as they have these lines.
+async fn metrics_with(world: &World, lines: &[&str]) -> String {
+    let end = Instant::now() + SOON;
+    loop {
+        let text = world.plugin.as_ref().unwrap().monitor().metrics().await;
+        let lacking = lines.iter().find(|line| !text.lines().any(|found| found == **line));
+        let Some(line) = lacking else { return text };
+        assert!(Instant::now() < end, "{line} is not in\n{text}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

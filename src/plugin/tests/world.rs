@@ -5,10 +5,11 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::Parser;
+use tokio::sync::watch;
 use tonic::transport::Channel;
 
 use super::api::Double;
@@ -16,6 +17,7 @@ use crate::{
     admin::{Places, PlacesArgs, User},
     api::Api,
     claim::Claim,
+    health::Known,
     journal::Entry,
     plugin::{
         Consumers, Kubelet, Machine, Plugin,
@@ -24,6 +26,7 @@ use crate::{
             NodeUnprepareResourcesRequest, dra_plugin_client::DraPluginClient,
         },
     },
+    publish::Effect,
 };
 
 pub(super) const WHOLE: &str = "gpu-0000-1b-00";
@@ -51,6 +54,8 @@ pub(super) struct World {
     dir: tempfile::TempDir,
     pub(super) api: Double,
     pub(super) told: Arc<Told>,
+    /// What is known of the health of GPUs.
+    pub(super) known: watch::Sender<Known>,
     pub(super) plugin: Option<Plugin>,
 }
 
@@ -87,7 +92,10 @@ impl World {
              'http://127.0.0.1:{port}'}}}}]\n"
         );
         fs::write(dir.path().join("kubeconfig"), kubeconfig).unwrap();
-        let mut world = Self { dir, api, told: Arc::default(), plugin: None };
+        let mut known = Known::nothing(Effect::NoSchedule);
+        known.seen = Some(Instant::now());
+        let known = watch::channel(known).0;
+        let mut world = Self { dir, api, told: Arc::default(), known, plugin: None };
         world.start(None).await;
         world
     }
@@ -119,7 +127,8 @@ impl World {
             pod: pod.map(str::to_owned),
         };
         let told: Arc<Told> = Arc::clone(&self.told);
-        let plugin = Plugin::start(kubelet, Arc::new(self.machine()), api, told).await.unwrap();
+        let (machine, known) = (Arc::new(self.machine()), self.known.subscribe());
+        let plugin = Plugin::start(kubelet, machine, api, told, Some(known)).await.unwrap();
         self.plugin = Some(plugin);
     }
 

@@ -1,7 +1,7 @@
 //! The controller against an API server that misbehaves.
 
 use std::{
-    collections::BTreeMap,
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     api::Api,
     gpu::{Gpu, Mig},
-    publish::{Effect, Options, State, View, run},
+    publish::{Effect, Health, Options, State, View, run},
 };
 
 /// A node with a controller that publishes it.
@@ -37,8 +37,12 @@ impl Drop for Published {
 /// Longer than anything here takes.
 const SOON: Duration = Duration::from_secs(60);
 
-#[expect(clippy::disallowed_methods, reason = "a test's own input")]
 async fn published(server: Server, view: View) -> Published {
+    published_as(server, view, None).await
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's own input")]
+async fn published_as(server: Server, view: View, sole: Option<PathBuf>) -> Published {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kubeconfig");
     let config = json!({
@@ -58,6 +62,7 @@ async fn published(server: Server, view: View) -> Published {
         beside_other_driver: false,
         every: Duration::from_millis(30),
         notice: Arc::default(),
+        sole,
     };
     let source = Arc::new(move || Ok(seen.lock().unwrap().clone()));
     let task = tokio::spawn(run(api, source, options, tell));
@@ -74,7 +79,7 @@ fn view() -> View {
         gpu
     };
     inventory.gpus = (1..=4).map(at).collect();
-    View { inventory, declared: None, holds: Vec::new(), health: BTreeMap::new() }
+    View { inventory, declared: None, holds: Vec::new(), health: Health::default() }
 }
 
 impl Published {
@@ -142,7 +147,7 @@ async fn what_is_published_stays_until_something_changes() {
     published.quiet().await;
     // One slice changes: nobody sees half of it, so the generation stays.
     let taint = Taint::ours("xid", "79", Effect::NoSchedule);
-    published.view.lock().unwrap().health.insert("GPU-1".to_owned(), vec![taint]);
+    published.view.lock().unwrap().health.taints.insert("GPU-1".to_owned(), vec![taint]);
     published.until("tainted", |world| devices(world)[0]["taints"][0]["value"] == "79").await;
     published.whole(3).await;
     assert_eq!(published.state.borrow().generation, Some(1));
@@ -297,4 +302,63 @@ async fn a_refusal_says_what_to_do() {
     let state = published.state.wait_for(|state| state.trouble.is_some());
     let text = tokio::time::timeout(SOON, state).await.unwrap().unwrap().trouble.clone().unwrap();
     assert!(text.contains("does not let divvy-node"), "{text}");
+}
+
+#[tokio::test]
+async fn a_restart_while_a_gpu_is_gone_keeps_what_is_published() {
+    let first = Published::start().await;
+    let server = first.server.clone();
+    let before = devices(&server.world());
+    drop(first);
+    let mut view = view();
+    let gone = view.inventory.gpus.remove(2);
+    view.health.gone.insert(gone.pci);
+    let second = published(server, view).await;
+    second.whole(3).await;
+    second
+        .until("tainted", |world| {
+            let tainted = devices(world).into_iter().filter(|one| !one["taints"].is_null()).count();
+            tainted == before.len() / 4
+        })
+        .await;
+    assert_eq!(devices(&second.server.world()).len(), before.len());
+    second.quiet().await;
+}
+
+#[tokio::test]
+async fn two_that_disagree_do_not_write_for_ever() {
+    let first = Published::start().await;
+    let mut other = view();
+    other.inventory.driver.version = "2".to_owned();
+    let second = published(first.server.clone(), other).await;
+    let count = || first.server.world().writes.len();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let before = count();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    // Each write of one is three slices: at most one of each by now.
+    assert!(count() - before <= 6, "{before} became {}", count());
+    drop(second);
+}
+
+#[tokio::test]
+async fn one_of_two_on_a_machine_publishes_and_then_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let sole = Some(dir.path().join("publish"));
+    let first = published_as(Server::start(), view(), sole.clone()).await;
+    first.whole(3).await;
+    let mut other = view();
+    other.inventory.driver.version = "2".to_owned();
+    let mut second = published_as(first.server.clone(), other, sole).await;
+    // What the first has published counts, so that a rolling update ends the first.
+    let ready = second.state.wait_for(|state| state.generation == Some(1));
+    tokio::time::timeout(SOON, ready).await.unwrap().unwrap();
+    first.quiet().await;
+    drop(first);
+    second
+        .until("the second's", |world| {
+            let all = devices(world);
+            all.iter().all(|one| one["attributes"]["driverVersion"]["version"] == "2.0.0")
+        })
+        .await;
+    second.whole(3).await;
 }

@@ -1,13 +1,11 @@
 //! What is published of a node that claims use.
 
-use std::collections::BTreeMap;
-
 use super::{Device, Inventory, Offer, Slice, Taint, Target};
 use crate::{
     claim::Sharing,
-    gpu::{Device as GpuDevice, Mig, fixture::node},
+    gpu::{Device as GpuDevice, Fault, FaultKind, Gpu, Mig, Model, fixture::node},
     plan::Held,
-    publish::{Effect, Hold, View, check},
+    publish::{Attribute, Effect, Health, Hold, View, check},
 };
 
 fn hold(inventory: &Inventory, device: &str, local: bool) -> Hold {
@@ -23,7 +21,7 @@ fn hold(inventory: &Inventory, device: &str, local: bool) -> Hold {
 }
 
 fn view(inventory: Inventory, holds: Vec<Hold>) -> View {
-    View { inventory, declared: None, holds, health: BTreeMap::new() }
+    View { inventory, declared: None, holds, health: Health::default() }
 }
 
 fn published(view: &View, before: &[Slice]) -> Vec<Slice> {
@@ -104,6 +102,83 @@ fn what_a_claim_has_stays_with_its_counters_when_it_is_gone() {
 }
 
 #[test]
+fn all_that_was_published_of_a_gpu_stays_while_it_does_not_answer() {
+    let whole = view(node(&[("1g.10gb", 2)]), vec![]);
+    let before = published(&whole, &[]);
+    let devices = |slices: &[Slice]| slices.iter().flat_map(Slice::devices).cloned().collect();
+    let all: Vec<Device> = devices(&before);
+    let fault = |gpu: &Gpu, kind| Fault { pci: gpu.pci, uuid: Some(gpu.uuid.clone()), kind };
+    let effects = |view: &View, before: &[Slice]| -> Vec<Effect> {
+        let slices = view.slices(Offer::default(), before);
+        check("n", &slices).unwrap();
+        let now: Vec<Device> = devices(&slices);
+        assert_eq!(now.len(), all.len());
+        let effect = |device: &Device| {
+            let before = all.iter().find(|one| one.name == device.name).unwrap();
+            assert_eq!(device.consumes_counters, before.consumes_counters);
+            let mut taints = device.taints.iter();
+            let found = taints.find(|taint| taint.key == "gpu.divvy.dev/unavailable");
+            found.map(|taint| taint.effect)
+        };
+        let mut effects: Vec<Effect> = now.iter().filter_map(effect).collect();
+        assert_eq!(effects.len(), all.len() - 1);
+        effects.dedup();
+        effects
+    };
+    for (kind, effect) in [
+        (FaultKind::Lost, Effect::NoExecute),
+        (FaultKind::Silent { call: "nvmlDeviceGetName" }, Effect::NoSchedule),
+        (FaultKind::Failed { why: String::new() }, Effect::NoSchedule),
+    ] {
+        let mut view = whole.clone();
+        view.health.effect = Effect::NoExecute;
+        let gpu = view.inventory.gpus.remove(1);
+        view.inventory.faults.push(fault(&gpu, kind));
+        assert_eq!(effects(&view, &before), [effect]);
+        // And from then on.
+        let kept = view.slices(Offer::default(), &before);
+        assert_eq!(effects(&view, &kept), [effect]);
+        view.inventory.faults.clear();
+        view.inventory.gpus.push(gpu.clone());
+        assert_eq!(view.slices(Offer::default(), &kept), before);
+        // The driver has it no more, and had it before.
+        view.inventory.gpus.pop();
+        view.health.gone.insert(gpu.pci);
+        assert_eq!(effects(&view, &kept), [Effect::NoExecute]);
+        // It never was there.
+        view.health.gone.clear();
+        assert_eq!(devices(&view.slices(Offer::default(), &kept)), all[..1]);
+    }
+}
+
+#[test]
+fn what_a_claim_has_of_a_gpu_in_whose_place_another_is_takes_nothing_of_that() {
+    let inventory = node(&[("1g.10gb", 2)]);
+    let holds = vec![hold(&inventory, "gpu-0000-43-00-7g80gb-0", false)];
+    let before = published(&view(inventory.clone(), holds.clone()), &[]);
+    for (key, mig) in [("A30-24GB", true), ("H100-80GB", true), ("T4-16GB", false)] {
+        let mut other = view(inventory.clone(), holds.clone());
+        let old = other.inventory.gpus.remove(1);
+        let new = Gpu::of_model(Model::by_key(key).unwrap(), "GPU-new".to_owned(), old.pci, 1);
+        let mode = if mig { Mig::On(Vec::new()) } else { new.mig.clone() };
+        other.inventory.gpus.push(Gpu { mig: mode, mig_pending: mig, ..new });
+        let slices = published(&other, &before);
+        let devices = || slices.iter().flat_map(Slice::devices);
+        let held = devices().find(|device| device.name == "gpu-0000-43-00-7g80gb-0").unwrap();
+        let of = held.attributes.get("parentUUID").cloned();
+        // Of the same name, it is the new one's.
+        if of == Some(Attribute::String("GPU-new".to_owned())) {
+            continue;
+        }
+        assert_eq!(held.consumes_counters, [], "{key}");
+        assert_eq!(held.taints.len(), 1);
+        assert!(devices().any(|device| device.name != held.name
+            && device.name.starts_with("gpu-0000-43-00")
+            && device.taints.is_empty()));
+    }
+}
+
+#[test]
 fn a_gpu_that_a_claim_switched_to_mig_is_published_as_before() {
     let mut inventory = node(&[("1g.10gb", 2)]);
     inventory.policy.switch_mig = true;
@@ -134,7 +209,7 @@ fn a_gpu_that_was_switched_before_the_option_went_is_given_in_parts() {
 fn the_health_of_a_gpu_is_on_all_its_devices() {
     let mut view = view(node(&[]), vec![]);
     let taint = Taint::ours("xid", "79", Effect::NoSchedule);
-    view.health.insert("GPU-1".to_owned(), vec![taint]);
+    view.health.taints.insert("GPU-1".to_owned(), vec![taint]);
     let found = tainted(&published(&view, &[]), "xid");
     let parts =
         view.inventory.devices().filter(|device| matches!(device, GpuDevice::Partition { .. }));

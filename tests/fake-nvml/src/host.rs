@@ -9,7 +9,7 @@ use crate::{
     layout::Layout,
     model::Model,
     script::Rule,
-    state::{Event, Gpu, State},
+    state::{Event, Gpu, Health, State},
     store::{self, lock, replace},
     tree,
 };
@@ -174,5 +174,6 @@ fn gpu(index: u32, model: &str, mig: bool) -> io::Result<Gpu> {
         clients: 0,
         compute_mode: 0,
         instances: Vec::new(),
+        health: Health::default(),
     })
 }

@@ -30,4 +30,4 @@ pub use elf::library;
 pub use host::FakeHost;
 pub use layout::Layout;
 pub use script::Rule;
-pub use state::{Compute, Event, Gpu, Instance, State};
+pub use state::{Compute, Event, Gpu, Health, Instance, State};

@@ -62,6 +62,29 @@ pub struct Gpu {
     pub compute_mode: u32,
     /// Its GPU instances.
     pub instances: Vec<Instance>,
+    /// What ails it.
+    #[serde(default)]
+    pub health: Health,
+}
+
+/// What the driver knows of a GPU's health.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Health {
+    /// Memory rows, or before Ampere pages, wait for a reset to be replaced.
+    pub remap_pending: bool,
+    /// Replacing one failed.
+    pub remap_failed: bool,
+    /// Memory errors that were not corrected.
+    pub uncorrected: u64,
+    /// `nvmlClocksEventReason…`
+    pub slowdowns: u64,
+    /// NVML's recovery action, where the driver says one.
+    pub recovery: Option<u32>,
+    /// So many of its NVLinks are down, the first first.
+    pub links_down: u32,
+    /// Millijoules since it was initialized.
+    pub energy: u64,
 }
 
 /// A GPU instance.
@@ -259,6 +282,10 @@ impl State {
             gpu.instances.clear();
             gpu.mig = gpu.mig_pending;
             (gpu.lost, gpu.clients, gpu.compute_mode) = (false, 0, 0);
+            // What could not be replaced stays.
+            let Health { remap_failed, recovery, .. } = gpu.health;
+            gpu.health =
+                Health { remap_failed, recovery: recovery.map(|_| 0), ..Health::default() };
         }
     }
 
@@ -299,6 +326,11 @@ impl Gpu {
     /// The MIG profile with this id of NVML.
     pub(crate) fn profile_by_id(&self, id: u32) -> Option<&'static Profile> {
         self.model().ok()?.profiles.iter().find(|profile| profile.id == id)
+    }
+
+    /// Whether it replaces rows of its memory; before Ampere it takes pages out of use.
+    pub(crate) fn replaces_rows(&self) -> Result<bool, Code> {
+        Ok(self.model()?.compute.0 >= 8)
     }
 
     /// Refuses what only a GPU in MIG mode can do.

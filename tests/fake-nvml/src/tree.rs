@@ -28,6 +28,7 @@ const RENDER: u32 = 105;
 /// Makes the tree below `root` say what the state says.
 pub(crate) fn follow(root: &Path, state: &State) -> io::Result<()> {
     let driver = root.join("proc/driver/nvidia");
+    load(root, state)?;
     if !state.loaded {
         gone(fs::remove_dir_all(&driver))?;
         return keep(&root.join("proc/devices"), "Character devices:\n  1 mem\n");
@@ -57,6 +58,24 @@ pub(crate) fn follow(root: &Path, state: &State) -> io::Result<()> {
         follow_gpu(root, &driver, gpu)?;
     }
     nodes(root, state)
+}
+
+/// The module's folder, which each load makes anew.
+fn load(root: &Path, state: &State) -> io::Result<()> {
+    let modules = root.join("sys/module");
+    let (folder, generation) = (modules.join("nvidia"), format!("{}\n", state.generation));
+    if !state.loaded {
+        return gone(fs::remove_dir_all(&folder));
+    }
+    if text(&folder.join("generation"))? == generation {
+        return Ok(());
+    }
+    // The old one is still there when the new one is made, so both have numbers of their own.
+    let new = modules.join("new");
+    gone(fs::remove_dir_all(&new))?;
+    keep(&new.join("generation"), &generation)?;
+    gone(fs::remove_dir_all(&folder))?;
+    fs::rename(new, folder)
 }
 
 fn follow_capabilities(capabilities: &Path, state: &State) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! What no backend of divvy asks for yet: event sets are told of XIDs and changes of MIG mode.
+//! Event sets are told of XIDs and changes of MIG mode, of the GPUs that they watch.
 #![allow(unsafe_code, reason = "NVML is a C library")]
 
 use std::{mem::zeroed, ptr::null_mut};
@@ -31,11 +31,20 @@ fn an_event_set_is_told_what_happens_from_its_session_on() {
         (code, event)
     };
     assert_eq!(wait().0, TIMEOUT);
-    host.xid(&gpus[1].uuid, 79).unwrap();
+    // Nobody watches it yet.
+    host.xid(&gpus[1].uuid, 48).unwrap();
     let mut device = null_mut();
     // SAFETY: a handle to write.
     let found = unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(1, &raw mut device) };
     assert_eq!(found, SUCCESS);
+    let mut kinds = 0;
+    // SAFETY: a long to write.
+    assert_eq!(unsafe { nvml.nvmlDeviceGetSupportedEventTypes(device, &raw mut kinds) }, SUCCESS);
+    // SAFETY: takes handles and a number.
+    assert_eq!(unsafe { nvml.nvmlDeviceRegisterEvents(device, kinds, set) }, SUCCESS);
+    assert_eq!(wait().0, TIMEOUT);
+    host.xid(&gpus[0].uuid, 79).unwrap();
+    host.xid(&gpus[1].uuid, 79).unwrap();
     let mut activation = 99;
     // SAFETY: a code to write.
     let set_mig = unsafe { nvml.nvmlDeviceSetMigMode(device, 1, &raw mut activation) };
@@ -46,6 +55,9 @@ fn an_event_set_is_told_what_happens_from_its_session_on() {
     let (code, event) = wait();
     assert_eq!((code, event.eventType), (SUCCESS, u64::from(nvmlEventMigConfigChange)));
     assert_eq!(wait().0, TIMEOUT);
+    // SAFETY: nobody waits for it.
+    assert_eq!(unsafe { nvml.nvmlEventSetFree(set) }, SUCCESS);
+    assert_ne!(wait().0, TIMEOUT);
     // SAFETY: takes nothing.
     assert_eq!(unsafe { nvml.nvmlShutdown() }, SUCCESS);
     assert_ne!(wait().0, TIMEOUT);

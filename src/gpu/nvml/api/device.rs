@@ -3,7 +3,9 @@
 use nvml_wrapper_sys::bindings as sys;
 
 use super::{Caller, Device, Failed, text, version};
-use crate::gpu::{Addressing, ComputeMode, Fabric, NvLink, NvLinkPeer, PciAddress};
+use crate::gpu::{
+    Addressing, ComputeMode, Fabric, NvLink, NvLinkPeer, PciAddress, model, nvml::read::unsupported,
+};
 
 // === impl Caller ===
 
@@ -135,22 +137,50 @@ impl Caller {
 
     /// The NVLinks that are up.
     pub(in crate::gpu::nvml) fn nvlinks(&self, device: Device) -> Vec<NvLink> {
-        let mut links = Vec::new();
+        let links = 0..sys::NVML_NVLINK_MAX_LINKS;
+        // Beyond the last link of the product, NVML answers NOT_SUPPORTED.
+        let there = links.map_while(|link| Some((link, self.link_is_up(device, link).ok()?)));
+        // Of those that are down another may be up.
+        there.filter_map(|(link, up)| up.then(|| self.nvlink(device, link))?).collect()
+    }
+
+    /// How many NVLinks are up.
+    pub(in crate::gpu::nvml) fn links_up(&self, device: Device) -> Result<u32, Failed> {
+        let mut up = 0;
         for link in 0..sys::NVML_NVLINK_MAX_LINKS {
-            let up: Result<u32, Failed> = self.value("nvmlDeviceGetNvLinkState", |place| {
-                let call = self.api.lib.nvmlDeviceGetNvLinkState.as_ref();
-                // SAFETY: an enum to write.
-                call.map(|call| unsafe { call(device.0, link, place) })
-            });
-            match up {
-                Ok(1) => links.extend(self.nvlink(device, link)),
-                // A link that is down; another may be up.
-                Ok(_) => {}
-                // Beyond the last link of the product, NVML answers NOT_SUPPORTED.
-                Err(_) => break,
+            match self.link_is_up(device, link) {
+                Ok(is_up) => up += u32::from(is_up),
+                Err(failed) if unsupported(&failed) => break,
+                Err(failed) => return Err(failed),
             }
         }
-        links
+        Ok(up)
+    }
+
+    fn link_is_up(&self, device: Device, link: u32) -> Result<bool, Failed> {
+        let up: u32 = self.value("nvmlDeviceGetNvLinkState", |place| {
+            let call = self.api.lib.nvmlDeviceGetNvLinkState.as_ref();
+            // SAFETY: an enum to write.
+            call.map(|call| unsafe { call(device.0, link, place) })
+        })?;
+        Ok(up == sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED)
+    }
+
+    /// The most that the memory gives, in GB/s: what the width of its bus, and the highest of its clocks make of
+    /// it, twice in each.
+    pub(in crate::gpu::nvml) fn bandwidth(&self, device: Device) -> Result<u32, Failed> {
+        let bits: u32 = self.value("nvmlDeviceGetMemoryBusWidth", |place| {
+            let call = self.api.lib.nvmlDeviceGetMemoryBusWidth.as_ref();
+            // SAFETY: an int to write.
+            call.map(|call| unsafe { call(device.0, place) })
+        })?;
+        let clock = sys::nvmlClockType_enum_NVML_CLOCK_MEM;
+        let megahertz: u32 = self.value("nvmlDeviceGetMaxClockInfo", |place| {
+            let call = self.api.lib.nvmlDeviceGetMaxClockInfo.as_ref();
+            // SAFETY: an int to write.
+            call.map(|call| unsafe { call(device.0, clock, place) })
+        })?;
+        Ok(model::bandwidth(bits, megahertz))
     }
 
     fn nvlink(&self, device: Device, link: u32) -> Option<NvLink> {

@@ -6,23 +6,34 @@
 #![allow(unsafe_code, reason = "NVML is a C library")]
 
 mod device;
+mod health;
 mod mig;
 
 use std::{
+    convert::Infallible,
     ffi::{CStr, CString, c_char, c_uint},
     fmt,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Receiver, Sender},
+    },
 };
 
 use nvml_wrapper_sys::bindings::{self as sys, NvmlLib};
 
+pub(super) use health::{EventSet, Told};
 pub(super) use mig::{ComputeInstance, Instance, ProfileInfo};
 
 /// An opened and initialized libnvidia-ml; shut down when nobody can be calling it any more.
 pub(super) struct Api {
     lib: NvmlLib,
+    /// Dropped after the shutdown.
+    _open: Sender<Infallible>,
 }
+
+/// Disconnected when the library has been shut down.
+pub(super) type Shut = Receiver<Infallible>;
 
 /// Whoever calls: each thread has its own, and others can see what it is waiting for.
 #[derive(Debug, Clone)]
@@ -44,7 +55,7 @@ struct Doing {
 }
 
 /// A GPU or MIG device, by NVML's handle.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Device(sys::nvmlDevice_t);
 
 /// A call that NVML refused.
@@ -70,7 +81,7 @@ unsafe impl Send for Device {}
 
 impl Api {
     /// Opens the library and begins a session.
-    pub(super) fn open(library: &Path, now: &Now) -> Result<Caller, OpenError> {
+    pub(super) fn open(library: &Path, now: &Now) -> Result<(Caller, Shut), OpenError> {
         now.set("dlopen");
         // SAFETY: it runs the library's initializers: it is the driver's own, which root installed.
         let lib = unsafe { NvmlLib::new(library) }.map_err(OpenError::Load)?;
@@ -86,7 +97,8 @@ impl Api {
         if begun != sys::nvmlReturn_enum_NVML_SUCCESS {
             return Err(OpenError::Init(failed(&lib, "nvmlInitWithFlags", begun)));
         }
-        Ok(Caller { api: Arc::new(Self { lib }), now })
+        let (open, shut) = mpsc::channel();
+        Ok((Caller { api: Arc::new(Self { lib, _open: open }), now }, shut))
     }
 }
 

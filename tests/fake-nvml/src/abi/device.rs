@@ -146,8 +146,9 @@ unsafe extern "C" fn nvmlDeviceGetNvLinkState(
         if link >= links {
             return Err(NOT_SUPPORTED);
         }
+        let up = link >= gpu.ok_or(NOT_FOUND)?.health.links_down;
         // SAFETY: the caller's int.
-        unsafe { put(active, 1) }
+        unsafe { put(active, u32::from(up)) }
     })
 }
 

@@ -19,6 +19,8 @@ pub(super) enum About {
     Compute(u64),
     /// The MIG device of a compute instance, by serial.
     MigDevice(u64),
+    /// An event set, by serial.
+    Set(u64),
     /// Nothing that is.
     Nothing,
 }
@@ -30,6 +32,11 @@ const KIND: u32 = 56;
 impl About {
     /// What a device handle is of.
     pub(super) fn device(handle: sys::nvmlDevice_t) -> Self {
+        Self::of(handle.addr())
+    }
+
+    /// What a handle of an event set is of.
+    pub(super) fn set(handle: sys::nvmlEventSet_t) -> Self {
         Self::of(handle.addr())
     }
 
@@ -51,6 +58,7 @@ impl About {
             Self::Instance(serial) => (2, serial),
             Self::Compute(serial) => (3, serial),
             Self::MigDevice(serial) => (4, serial),
+            Self::Set(serial) => (5, serial),
         };
         let number = (kind << KIND) | number;
         ptr::without_provenance_mut(usize::try_from(number).unwrap_or(0))
@@ -64,7 +72,7 @@ impl About {
     /// That GPU's place in the state.
     pub(super) fn index(self, state: &State) -> Option<usize> {
         match self {
-            Self::System | Self::Nothing => None,
+            Self::System | Self::Set(_) | Self::Nothing => None,
             Self::Gpu(index) => Some(index).filter(|index| *index < state.gpus.len()),
             Self::Instance(serial) => state.find_instance(serial).ok().map(|(gpu, _)| gpu),
             Self::Compute(serial) | Self::MigDevice(serial) => {
@@ -78,7 +86,7 @@ impl About {
     pub(super) fn serial(self) -> Result<u64, Code> {
         match self {
             Self::Instance(serial) | Self::Compute(serial) | Self::MigDevice(serial) => Ok(serial),
-            Self::System | Self::Gpu(_) | Self::Nothing => Err(NOT_FOUND),
+            Self::System | Self::Gpu(_) | Self::Set(_) | Self::Nothing => Err(NOT_FOUND),
         }
     }
 
@@ -90,6 +98,7 @@ impl About {
             2 => Self::Instance(number),
             3 => Self::Compute(number),
             4 => Self::MigDevice(number),
+            5 => Self::Set(number),
             _ => Self::Nothing,
         }
     }

@@ -8,6 +8,7 @@
 mod device;
 mod events;
 mod handle;
+mod health;
 mod mig;
 mod session;
 mod world;

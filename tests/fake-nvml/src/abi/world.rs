@@ -1,6 +1,7 @@
 //! The world of an opened library is the fake host that it lies in, and its session.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     sync::{
@@ -14,7 +15,7 @@ use std::{
 use nvml_wrapper_sys::bindings as sys;
 use rustix::process;
 
-use super::handle::About;
+use super::{events::Set, handle::About};
 use crate::{
     host::CONTROL,
     script::Rule,
@@ -33,8 +34,8 @@ pub(super) struct World {
     sessions: AtomicUsize,
     /// The load of the driver that the session began in.
     generation: Mutex<u64>,
-    /// How many events were told.
-    pub(super) told: AtomicUsize,
+    /// Event sets, by serial.
+    pub(super) sets: Mutex<BTreeMap<u64, Set>>,
 }
 
 const UNKNOWN: Code = sys::nvmlReturn_enum_NVML_ERROR_UNKNOWN;
@@ -76,7 +77,7 @@ impl World {
             control,
             sessions: AtomicUsize::new(0),
             generation: Mutex::new(0),
-            told: AtomicUsize::new(0),
+            sets: Mutex::default(),
         }
     }
 
@@ -140,7 +141,6 @@ impl World {
             return Err(UNLOADED);
         }
         self.sessions.fetch_add(1, Relaxed);
-        self.told.store(state.events.len(), Relaxed);
         *self.generation.lock().unwrap_or_else(PoisonError::into_inner) = state.generation;
         Ok(())
     }
