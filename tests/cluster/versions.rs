@@ -12,18 +12,22 @@ use crate::sandbox::End;
 use crate::{Test, group};
 
 /// What needs feature gates that the oldest has off as it is shipped: partitions, taints, shares of a device, and
-/// extended resources.
-const NOT_OLD: [&str; 12] = [
+/// extended resources. Or finer rights of a claim's status than it knows. The collector is beside the newest alone.
+const NOT_OLD: [&str; 17] = [
     "mig::",
     "examples::",
-    "claims::extended_resource",
     "health::",
+    "rolling::",
+    "traces::",
+    "churn::fifty_pods",
+    "claims::extended_resource",
+    "devices::reload",
+    "devices::shared",
+    "report::of_no_other",
     "slices::local",
     "slices::lost",
     "slices::many",
     "slices::shares",
-    // The collector is beside the newest alone.
-    "traces::",
     "trouble::driver_away_at_the_end",
     "trouble::driver_killed_in_prepare",
     "trouble::reboot",
