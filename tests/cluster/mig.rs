@@ -6,10 +6,14 @@ use anyhow::{Context, Result, ensure};
 use divvy_fake_nvml::{Compute, Instance};
 
 use crate::claims::GPUS;
-use crate::manifest::{Pod, by_name, claim, look_and_stay, pod};
+use crate::driver::{DRIVER, PROGRAM};
+use crate::manifest::{Pod, by_name, claim, look_and_stay, pod, selecting};
 use crate::node::Node;
+use crate::slices::until_published;
 use crate::{Test, group};
 
+/// The GPUs whose mode can be switched, by their places among [`GPUS`].
+const SWITCHABLE: [usize; 2] = [0, 1];
 /// The GPU in MIG mode, by its place among them, and its node.
 const AT: usize = 2;
 const NODE: &str = "/dev/nvidia2";
@@ -24,6 +28,7 @@ pub fn tests() -> Vec<Test> {
             ("mig::room_between", room_between),
             ("mig::again_and_again", again_and_again),
             ("mig::there_already", there_already),
+            ("mig::switched", switched),
         ],
     )
 }
@@ -173,4 +178,43 @@ fn there_already(node: &mut Node) -> Result<()> {
     let there = node.partitions()?;
     ensure!(there.len() == 1 && there.contains(&made), "{there:?}");
     node.host().change(|state| state.gpus[AT].instances.clear()).context("the administrator's")
+}
+
+/// A GPU that may be switched is whole for one claim or in parts for others, and as it was when they are gone.
+fn switched(node: &mut Node) -> Result<()> {
+    let before = node.devices()?;
+    node.stop(PROGRAM, "TERM")?;
+    node.start_driver(&["--switch-mig"])?;
+    let stay = look_and_stay();
+    let part = requests(&[partitions("part", "2g.20gb", 1)]);
+    let both = selecting(DRIVER, r#"device.attributes["gpu.divvy.dev"].architecture == "Hopper""#)
+        .replace("deviceClassName", "count: 2, deviceClassName");
+    let in_mig_mode = |node: &Node| {
+        let gpus = node.host().state()?.gpus;
+        anyhow::Ok(SWITCHABLE.iter().filter(|at| gpus[**at].mig).count())
+    };
+    let end = |node: &mut Node, name: &str| {
+        node.delete_pods(&[name])?;
+        node.kubectl(&["delete", "resourceclaim", name], "").map(|_| ())
+    };
+    for (name, devices, switched) in [("part", &part, 1), ("both", &both, 0), ("late", &part, 1)] {
+        node.apply(&[claim(name, devices), pod(name, by_name(name), &stay)].concat())?;
+        if let Some(earlier) = match name {
+            "both" => Some("part"),
+            "late" => Some("both"),
+            _ => None,
+        } {
+            node.until_unschedulable(name)?;
+            end(node, earlier)?;
+        }
+        node.until_pod(name, "Running")?;
+        let found = in_mig_mode(node)?;
+        ensure!(found == switched, "{found} GPUs are in MIG mode for {name}, and not {switched}");
+    }
+    end(node, "late")?;
+    let found = in_mig_mode(node)?;
+    ensure!(found == 0, "{found} GPUs are left in MIG mode");
+    node.stop(PROGRAM, "TERM")?;
+    node.start_driver(&[])?;
+    until_published(node, &before)
 }

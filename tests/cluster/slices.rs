@@ -67,7 +67,7 @@ impl Node {
 }
 
 /// Waits until these devices are published, and no others.
-fn until_published(node: &mut Node, devices: &[Value]) -> Result<()> {
+pub fn until_published(node: &mut Node, devices: &[Value]) -> Result<()> {
     node.wait("the devices as before", SOON, &[PROGRAM], |node| {
         let now = node.devices()?;
         ensure!(now == devices, "{now:?}\nare published, and not\n{devices:?}");
