@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use divvy_fake_nvml::FakeHost;
@@ -20,6 +21,10 @@ const FOLDERS: [&str; 5] =
     ["/etc/cdi", "/run/cdi", "/run/divvy", "/var/lib/divvy", "/var/lib/kubelet/plugins"];
 /// Locks stay, as many as there are GPUs and claims at once.
 const LOCKS: &str = "/var/lib/divvy/locks";
+/// How long nothing changes where nothing is on its way.
+const STILL: Duration = Duration::from_millis(300);
+/// The network's, which come and go with sandboxes: the kubelet ends those of earlier tests when it likes.
+const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
 /// Folders with an entry for each pod, and for each container that runs.
 const ENTRIES: [&str; 2] = ["/var/lib/kubelet/pods", BUNDLES];
 /// What tests make in the default namespace.
@@ -28,7 +33,18 @@ const KINDS: &str = "pods,resourceclaims,resourceclaimtemplates";
 // === impl Snapshot ===
 
 impl Snapshot {
-    pub fn take(node: &Node) -> Result<Snapshot> {
+    /// What is there when nothing changes: what earlier tests have left to the kubelet may still be on its way out.
+    pub fn settled(node: &mut Node) -> Result<Snapshot> {
+        let mut last = Snapshot::take(node)?;
+        node.wait("the node to settle", SOON, &[], |node| {
+            std::thread::sleep(STILL);
+            let now = Snapshot::take(node)?;
+            let before = std::mem::replace(&mut last, now.clone());
+            Ok((now == before).then_some(now))
+        })
+    }
+
+    fn take(node: &Node) -> Result<Snapshot> {
         let mut found = BTreeMap::new();
         for folder in FOLDERS {
             files(&node.sandbox.path(folder), folder, &mut found)?;
@@ -128,6 +144,7 @@ fn processes(proc: &Path) -> Result<Vec<String>> {
         let Some((name, rest)) = stat.split_once(") ") else { continue };
         if !rest.starts_with('Z')
             && let Some((_, name)) = name.split_once(" (")
+            && !PLUGINS.contains(&name)
         {
             found.push(name.to_owned());
         }

@@ -134,7 +134,7 @@ impl Test {
     /// Runs it on the node, which is as before then.
     fn on(self, node: &mut Node) -> Result<()> {
         node.provide(self.gpus)?;
-        let before = Snapshot::take(node)?;
+        let before = Snapshot::settled(node)?;
         let done = (self.run)(node);
         // What a failure has left is of no interest beside it.
         done.and_then(|()| node.come_clean(&before))
