@@ -141,7 +141,7 @@ impl Mps<'_> {
             return Ok(true);
         }
         answers?;
-        place.trim_log();
+        place.trim_logs();
         running.no_cgroup = self.adopt(setup, running.process);
         Ok(false)
     }

@@ -36,6 +36,9 @@ pub(super) struct Place {
     dir: PathBuf,
 }
 
+const CONTROL_LOG: &str = "control.log";
+const SERVER_LOG: &str = "server.log";
+
 /// A path of a Unix socket has at most so many bytes: `sun_path`, and its end.
 const MAX_SOCKET: usize = 107;
 
@@ -161,7 +164,7 @@ impl Place {
 
     /// The last line that the daemon wrote into its log.
     pub(super) fn last_line(&self) -> Option<String> {
-        let mut log = self.open_log(false).ok()?;
+        let mut log = self.open_log(CONTROL_LOG, false).ok()?;
         let length = log.metadata().ok()?.len();
         log.seek(SeekFrom::Start(length.saturating_sub(LAST))).ok()?;
         let mut end = Vec::new();
@@ -171,20 +174,23 @@ impl Place {
         Some(line.trim().escape_debug().to_string())
     }
 
-    /// Empties a log that has grown long. The daemon appends, so it goes on at its start.
-    pub(super) fn trim_log(&self) {
-        if let Ok(log) = self.open_log(true)
-            && log.metadata().is_ok_and(|stat| stat.len() > MAX_LOG)
-        {
-            let _as_long_as_it_was = log.set_len(0);
+    /// Empties logs that have grown long. The daemon appends, so it goes on at its start; so do its servers, which
+    /// write a line for each client that comes: any container could fill the disk with those.
+    pub(super) fn trim_logs(&self) {
+        for name in [CONTROL_LOG, SERVER_LOG] {
+            if let Ok(log) = self.open_log(name, true)
+                && log.metadata().is_ok_and(|stat| stat.len() > MAX_LOG)
+            {
+                let _as_long_as_it_was = log.set_len(0);
+            }
         }
     }
 
-    fn open_log(&self, write: bool) -> io::Result<File> {
+    fn open_log(&self, name: &str, write: bool) -> io::Result<File> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mut options = OpenOptions::new();
         options.read(true).write(write).custom_flags(flags.bits().cast_signed());
-        options.open(self.log().join("control.log"))
+        options.open(self.log().join(name))
     }
 }
 

@@ -33,7 +33,7 @@ impl Mps<'_> {
     /// Nothing of what was started is left: a daemon that was not told its settings is no daemon.
     pub(super) fn bring_up(&self, program: &Program, setup: &Setup) -> Result<Running, MpsError> {
         let place = Place::new(self.dir, &setup.name)?;
-        place.trim_log();
+        place.trim_logs();
         let before = place.processes();
         let started = self.bring_up_at(program, setup, &place);
         if started.is_err() {

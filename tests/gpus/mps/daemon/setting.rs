@@ -114,11 +114,16 @@ pub(super) fn names() -> Outcome {
 pub(super) fn log() -> Outcome {
     let world = world!();
     let mut running = world.start();
-    let log = world.place().join("log/control.log");
-    std::fs::OpenOptions::new().append(true).open(&log).unwrap().set_len(2 << 20).unwrap();
+    let logs = ["control.log", "server.log"].map(|name| world.place().join("log").join(name));
+    for log in &logs {
+        let mut options = std::fs::OpenOptions::new();
+        options.append(true).create(true).open(log).unwrap().set_len(2 << 20).unwrap();
+    }
     assert!(!world.ensure(&mut running).unwrap());
     assert!(!world.ensure(&mut running).unwrap());
-    assert!(std::fs::metadata(&log).unwrap().len() < 1 << 20);
+    for log in &logs {
+        assert!(std::fs::metadata(log).unwrap().len() < 1 << 20, "{}", log.display());
+    }
     assert!(world.log().ends_with("2G\n"), "{}", world.log());
     world.stop(Some(running.process));
     Outcome::Done
