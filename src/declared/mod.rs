@@ -13,7 +13,7 @@ mod file;
 mod host;
 mod plan;
 
-use divvy_cdi::spec::ContainerEdits;
+use divvy_cdi::{host::Host, spec::ContainerEdits};
 
 use crate::publish;
 
@@ -37,6 +37,15 @@ pub struct Device {
     pub published: publish::Device,
     /// What its containers get.
     pub edits: ContainerEdits,
+}
+
+// === impl Device ===
+
+impl Device {
+    /// What of it is not on the host.
+    pub(crate) fn absence(&self, host: &dyn Host) -> Option<DeclaredError> {
+        check(&self.published.name, &self.edits, host).err()
+    }
 }
 
 // === impl Declaration ===

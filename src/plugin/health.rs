@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use divvy_cdi::problem::chain;
+use divvy_cdi::{host::ThisHost, problem::chain};
 use tokio::{
     sync::{mpsc, watch},
     task::spawn_blocking,
@@ -22,7 +22,7 @@ use super::{
     proto::{health_v1 as v1, health_v1alpha1 as v1alpha1},
 };
 use crate::{
-    declared::Declaration,
+    declared::{Declaration, DeclaredError},
     gpu::{Fault, FaultKind, Inventory},
     health::Known,
     journal::Entry,
@@ -87,11 +87,14 @@ impl Devices {
         }
     }
 
-    /// What is declared is well: nobody knows more of it.
+    /// What is declared is well while it is on the host: nobody knows more of it.
     fn of_declared(node: &str, declaration: &Declaration, entries: &[Entry]) -> Self {
-        let there = declaration.devices.iter().map(|device| device.published.name.clone());
-        let mut devices: BTreeMap<String, Condition> =
-            there.map(|name| (name, Condition::Healthy)).collect();
+        let there = declaration.devices.iter().map(|device| {
+            let ill = |error: DeclaredError| Condition::Unhealthy(error.to_string());
+            let condition = device.absence(&ThisHost).map_or(Condition::Healthy, ill);
+            (device.published.name.clone(), condition)
+        });
+        let mut devices: BTreeMap<String, Condition> = there.collect();
         for device in entries.iter().flat_map(|entry| &entry.devices) {
             let gone = || Condition::Unhealthy("it is not declared any more".to_owned());
             devices.entry(device.device.clone()).or_insert_with(gone);

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use divvy_cdi::host::ThisHost;
 use divvy_hook::record::Origin;
 
 use super::{Attribute, Consumption, CounterSet, Device, Effect, Offer, Slice, Taint, build};
@@ -35,7 +36,7 @@ pub struct View {
 /// What is to be known of the health of GPUs.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// On all of a GPU's devices, by its UUID.
+    /// On all of a GPU's devices, by its UUID; on a declared device, by its name.
     pub taints: BTreeMap<String, Vec<Taint>>,
     /// Where GPUs were that are there no more, as far as that is known.
     pub gone: BTreeSet<PciAddress>,
@@ -92,13 +93,18 @@ impl View {
         Ok(Self { inventory, declared: None, holds, health })
     }
 
-    /// Looks at a file's devices.
+    /// Looks at a file's devices, and whether the host has what they are of.
     ///
     /// # Errors
     /// When the journal cannot be read.
     pub fn of_declared(file: &DeviceFile, journal: &Journal) -> Result<Self, ViewError> {
         let (holds, inventory) = (held(journal)?, Inventory::none(file.node()));
-        Ok(Self { inventory, declared: Some(file.now()), holds, health: Health::default() })
+        let (declared, mut health) = (file.now(), Health::default());
+        for device in declared.devices.iter().filter(|device| device.absence(&ThisHost).is_some()) {
+            let taint = Taint::of(&declared.driver, UNAVAILABLE, "", Effect::NoSchedule);
+            health.taints.insert(device.published.name.clone(), vec![taint]);
+        }
+        Ok(Self { inventory, declared: Some(declared), holds, health })
     }
 
     /// What of it is more than whole devices for one claim each.
@@ -157,7 +163,8 @@ impl View {
         let local = self.holds.iter().find(|hold| hold.local && hold.device == device.name);
         let taint =
             local.map(|hold| self.taint(LOCAL, &label(&hold.held.claim), Effect::NoSchedule));
-        device.taints.extend(taint);
+        let ill = self.health.taints.get(&device.name);
+        device.taints.extend(taint.into_iter().chain(ill.into_iter().flatten().cloned()));
         device
     }
 

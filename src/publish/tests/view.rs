@@ -1,9 +1,13 @@
 //! What is published of a node that claims use.
 
+use divvy_cdi::file::{self, Durability};
+
 use super::{Device, Inventory, Offer, Slice, Taint, Target};
 use crate::{
     claim::Sharing,
+    declared::DeviceFile,
     gpu::{Device as GpuDevice, Fault, FaultKind, Gpu, Mig, Model, fixture::node},
+    journal::Journal,
     plan::Held,
     publish::{Attribute, Effect, Health, Hold, View, check},
 };
@@ -230,4 +234,28 @@ fn where_taints_are_not_stored_what_they_would_keep_is_left_out() {
     assert!(!names(vec![local], plain).contains(&"gpu-0000-1b-00".to_owned()));
     let none = Offer { partitions: false, ..plain };
     assert_eq!(names(vec![], none), ["gpu-0000-1b-00"], "and no counter set");
+}
+
+#[test]
+fn a_declared_device_that_the_host_lacks_is_tainted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, node) = (dir.path().join("devices.yaml"), dir.path().join("node"));
+    let text = format!(
+        "apiVersion: divvy.dev/v1alpha1\nkind: HostDevices\ndriver: x.example.com\ndevices:\n\
+         - {{name: there, containerEdits: {{deviceNodes: [{{path: /dev/null}}]}}}}\n\
+         - {{name: gone, containerEdits: {{deviceNodes: [{{path: {}}}]}}}}\n",
+        node.display()
+    );
+    file::replace(&path, text.as_bytes(), 0o600, Durability::Volatile).unwrap();
+    let declared = DeviceFile::open(&path, "n".to_owned()).unwrap();
+    let journal = Journal::new(&dir.path().join("state"));
+    let view = View::of_declared(&declared, &journal).unwrap();
+    let slices = view.slices(view.asks(), &[]);
+    let taints = |name: &str| {
+        let mut devices = slices.iter().flat_map(|slice| slice.devices());
+        let device = devices.find(|device| device.name == name).unwrap();
+        device.taints.iter().map(|taint| taint.key.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(taints("there"), Vec::<String>::new());
+    assert_eq!(taints("gone"), ["x.example.com/unavailable"]);
 }
