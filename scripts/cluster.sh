@@ -1,7 +1,8 @@
 #!/bin/bash
 # Brings the programs of a Kubernetes cluster, and prints the folder they are in: cluster.sh [new|old]
 # kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kubectl and etcd are one program by several names
-# (tests/cluster/kube), of the newest version, or of the oldest that divvy-node is for. The new folder has helm and an OpenTelemetry collector (tests/cluster/otelcol) as well.
+# (tests/cluster/kube), of the newest version, or of the oldest that divvy-node is for. The new folder has helm
+# and an OpenTelemetry collector (tests/cluster/otelcol) as well.
 # The folder is ~/.cache/divvy/cluster-HASH (XDG_CACHE_HOME), HASH being that of what they are made of. It takes about ten
 # minutes of two cores the first time, and seconds where Go's build cache has been kept.
 set -euo pipefail

@@ -198,8 +198,7 @@ impl RunDir {
         }
     }
 
-    /// Removes what crashes left half written; for who holds the node's lock, so that nobody else
-    /// writes here: [`file::sweep`].
+    /// Removes what crashes left half written, and nothing that is just being written: [`file::sweep`].
     pub fn sweep(&self) {
         for of_records in [&self.claims, &PodRecord::dir(self)] {
             file::sweep(of_records);
