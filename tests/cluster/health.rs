@@ -60,11 +60,18 @@ impl Node {
         })
     }
 
-    fn metrics(&mut self) -> Result<String> {
+    /// Waits until the driver's metrics have these lines.
+    fn until_metrics(&mut self, lines: &[&str]) -> Result<()> {
         const GET: &str = "exec 3<>/dev/tcp/127.0.0.1/9400
             printf 'GET /metrics HTTP/1.1\\r\\nHost: node\\r\\nConnection: close\\r\\n\\r\\n' >&3
             cat <&3";
-        self.sandbox.must(&["bash", "-c", GET])
+        self.wait("the metrics to tell", SOON, &[PROGRAM], |node| {
+            let metrics = node.sandbox.must(&["bash", "-c", GET])?;
+            let told: Vec<&str> = metrics.lines().filter(|line| line.contains("gpu")).collect();
+            let missing = lines.iter().find(|line| !told.contains(line));
+            ensure!(missing.is_none(), "{missing:?} is not in {told:#?}");
+            Ok(Some(()))
+        })
     }
 
     fn old_gpu(&self) -> Result<String> {
@@ -153,16 +160,15 @@ fn evicted(node: &mut Node) -> Result<()> {
     // Nobody has it, and it is there all the same: somebody may have been given it meanwhile.
     let taints = ["memory-remap-pending=:NoSchedule", "unavailable=:NoExecute"];
     node.until_taints(DEVICE, &taints)?;
-    let (metrics, gpu) = (node.metrics()?, node.old_gpu()?);
-    for line in [
-        format!("divvy_device_taints{{key=\"{DRIVER}/unavailable\",effect=\"NoExecute\"}} 1"),
-        format!(
+    let gpu = node.old_gpu()?;
+    // What keeps the slices may see a GPU fall before what keeps its health does.
+    node.until_metrics(&[
+        &format!("divvy_device_taints{{key=\"{DRIVER}/unavailable\",effect=\"NoExecute\"}} 1"),
+        &format!(
             "divvy_device_taints{{key=\"{DRIVER}/memory-remap-pending\",effect=\"NoSchedule\"}} 1"
         ),
-        format!("divvy_gpu_ailments{{gpu=\"{gpu}\",cause=\"lost\"}} 1"),
-    ] {
-        ensure!(metrics.lines().any(|has| has == line), "{line}: {metrics}");
-    }
+        &format!("divvy_gpu_ailments{{gpu=\"{gpu}\",cause=\"lost\"}} 1"),
+    ])?;
     node.reset()?;
     node.until_taints(DEVICE, &[])?;
     node.stop(PROGRAM, "TERM")?;
