@@ -13,7 +13,7 @@ mod machine;
 mod metrics;
 mod monitor;
 pub mod proto;
-mod reframe;
+pub mod reframe;
 mod registration;
 mod report;
 mod socket;

@@ -211,7 +211,7 @@ impl Node {
     }
 
     pub fn start_containerd(&mut self) -> Result<()> {
-        self.spawn_path("containerd", "containerd", &["--log-level", "warn"])?;
+        self.spawn_path("containerd", "containerd", &["--log-level", "info"])?;
         self.wait("containerd", START, &["containerd"], |node| {
             Ok((node.sandbox.run(&["ctr", "version"])?.code == 0).then_some(()))
         })?;

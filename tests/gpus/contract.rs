@@ -1,6 +1,12 @@
 //! The contract of every backend.
 
-use divvy::gpu::{ComputeMode, GpuError, Gpus, Interval, MadePartition, Mig};
+use std::collections::BTreeMap;
+
+use divvy::{
+    gpu::{ComputeMode, Device, GpuError, Gpus, Interval, Inventory, MadePartition, Mig},
+    publish::{self, Offer, Slice},
+    quantity::Quantity,
+};
 
 use super::{
     Outcome, Test,
@@ -222,6 +228,8 @@ fn walk(gpus: &dyn Gpus, seed: u64) -> Vec<String> {
         let places: Vec<_> = profile.placements().collect();
         let at = places[random.usize(0..places.len())];
         let free = gpu.in_the_way(profile, at).is_none();
+        let asked = Device::Partition { gpu, profile, placement: at };
+        assert_eq!(fits(&inventory, &asked), free, "{} has {there:?}", asked.name());
         let made = gpus.create_partition(&gpu.uuid, &profile.name, at);
         assert_eq!(made.is_ok(), free, "{} at {at}: {made:?}", profile.name);
         let came =
@@ -229,6 +237,35 @@ fn walk(gpus: &dyn Gpus, seed: u64) -> Vec<String> {
         said.push(format!("{} {} at {at}: {came}", gpu.pci, profile.name));
     }
     said
+}
+
+/// Whether a scheduler finds room for a device beside what is made on its GPU, by the counters of the slices.
+fn fits(inventory: &Inventory, asked: &Device<'_>) -> bool {
+    let slices = publish::slices(inventory, Offer::default());
+    let sets: Vec<_> = slices.iter().flat_map(Slice::counter_sets).collect();
+    let published: Vec<_> = slices.iter().flat_map(Slice::devices).collect();
+    let consumes = |device: &Device<'_>| {
+        let name = device.name().to_string();
+        let found = published.iter().find(|published| published.name == name);
+        found.unwrap_or_else(|| panic!("{name} is not published")).consumes_counters.clone()
+    };
+    let gpu = asked.gpu();
+    let made = gpu.partitions().iter().map(|partition| {
+        let profile = gpu.profiles.iter().find(|profile| profile.name == partition.profile);
+        let (profile, placement) = (profile.unwrap(), partition.placement);
+        consumes(&Device::Partition { gpu, profile, placement })
+    });
+    let mut used = BTreeMap::new();
+    for of in made.chain([consumes(asked)]).flatten() {
+        for (counter, value) in of.counters {
+            let sum = used.entry((of.counter_set.clone(), counter)).or_insert(Quantity::of(0));
+            *sum = sum.plus(value);
+        }
+    }
+    used.iter().all(|((set, counter), sum)| {
+        let set = sets.iter().find(|one| one.name == *set).unwrap();
+        sum <= &set.counters[counter]
+    })
 }
 
 /// The simulation is held to NVML.
