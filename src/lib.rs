@@ -33,4 +33,5 @@ pub mod prepare;
 pub mod program;
 pub mod publish;
 pub mod quantity;
+mod visitors;
 pub mod webhook;

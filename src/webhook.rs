@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::watch,
     time::timeout,
 };
 use tokio_rustls::{
@@ -26,7 +26,7 @@ use tokio_rustls::{
     },
 };
 
-use crate::{admin::tell, claim};
+use crate::{admin::tell, claim, visitors::Visitors};
 
 /// Who the webhook is to the API server: files in PEM, which may be renewed while it serves.
 #[derive(Debug, Clone)]
@@ -43,6 +43,8 @@ pub struct Webhook {
     identity: Identity,
     /// Of the files as they were when they were last of use.
     acceptor: TlsAcceptor,
+    /// What was said last of the files as they are.
+    told: Option<String>,
 }
 
 /// Why it cannot serve.
@@ -80,8 +82,9 @@ pub enum WebhookError {
     },
 }
 
-/// Whoever asks more at once waits.
-const MAX_CONNECTIONS: usize = 64;
+/// How many ask at once, and how many of one address: API servers are few, and each asks for many.
+const MAX_VISITORS: usize = 32;
+const MAX_OF_ONE: usize = 24;
 /// What a certificate or a key may have.
 const MAX_PEM: usize = 1 << 20;
 /// An object and the one before it, as large as the API server takes them.
@@ -122,7 +125,7 @@ impl Webhook {
         let acceptor = identity.acceptor()?;
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|source| WebhookError::Listen { address, source })?;
-        Ok(Self { listener, identity, acceptor })
+        Ok(Self { listener, identity, acceptor, told: None })
     }
 
     /// The address that it has.
@@ -133,27 +136,44 @@ impl Webhook {
         self.listener.local_addr()
     }
 
-    /// Serves for as long as it is let.
-    pub async fn serve(mut self) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    /// Serves until it is to end; whoever has asked by then has an answer.
+    pub async fn serve(mut self, mut ending: watch::Receiver<bool>) {
+        let mut visitors = Visitors::new(MAX_VISITORS, MAX_OF_ONE);
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let Ok((stream, _)) = self.listener.accept().await else {
+            let come = tokio::select! {
+                // Nobody who could end it is there any more: it is to end as well.
+                _ended = ending.wait_for(|ending| *ending) => break,
+                come = self.listener.accept() => come,
+            };
+            let Ok((stream, from)) = come else {
                 // Too many files are open, or the like: it passes.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            // Whoever renews the files does so one after the other, and the old ones are of use until then.
-            match self.identity.acceptor() {
-                Ok(acceptor) => self.acceptor = acceptor,
-                Err(error) => tell(&format!("going on as before: {}\n", chain(&error))),
-            }
-            let acceptor = self.acceptor.clone();
-            tokio::spawn(async move {
-                let _late = timeout(REQUEST, converse(acceptor, stream)).await;
-                drop(place);
+            self.renew();
+            let visit = timeout(REQUEST, converse(self.acceptor.clone(), stream));
+            visitors.enter(from.ip(), async {
+                let _late = visit.await;
             });
         }
+        drop(self.listener);
+        visitors.end(REQUEST).await;
+    }
+
+    /// Takes the files as they are now. Whoever renews them does so one after the other, and the old ones are of use
+    /// until then.
+    fn renew(&mut self) {
+        let trouble = match self.identity.acceptor() {
+            Ok(acceptor) => {
+                self.acceptor = acceptor;
+                None
+            }
+            Err(error) => Some(chain(&error)),
+        };
+        if let Some(why) = trouble.as_ref().filter(|_| self.told != trouble) {
+            tell(&format!("going on as before: {why}\n"));
+        }
+        self.told = trouble;
     }
 }
 

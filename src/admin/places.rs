@@ -205,7 +205,7 @@ impl Places<'_> {
         let usage = |line| Err(Failure::new("USAGE", line));
         match (&self.args.gpus, self.args.devices.as_slice()) {
             (_, []) => Ok(Opened::Gpus(self.gpus()?)),
-            (None, [file]) => Ok(Opened::Declared(self.declared(file)?)),
+            (None, [file]) => Ok(Opened::Declared(self.declared(file, None)?)),
             (Some(_), _) => usage(
                 "--gpus and --devices: by hand a claim is one driver's, so only one of them counts",
             ),
@@ -213,14 +213,14 @@ impl Places<'_> {
         }
     }
 
-    /// Every pool that was named.
+    /// Every pool that was named, for a daemon.
     pub(crate) fn pools(&self) -> Result<Vec<Opened>, Failure> {
         let mut pools: Vec<Opened> = Vec::new();
         if self.args.gpus.is_some() || self.args.devices.is_empty() {
             pools.push(Opened::Gpus(self.gpus()?));
         }
         for path in &self.args.devices {
-            let file = self.declared(path)?;
+            let file = self.declared(path, Some(&self.state_dir()?))?;
             if pools.iter().any(|other| other.pool().driver() == file.driver()) {
                 let line = format!(
                     "--devices {}: driver {} has a file already",
@@ -234,7 +234,8 @@ impl Places<'_> {
         Ok(pools)
     }
 
-    fn declared(&self, path: &Path) -> Result<DeviceFile, Failure> {
+    /// The devices of a file, of which a copy is kept in that state directory, if any.
+    fn declared(&self, path: &Path, state_dir: Option<&Path>) -> Result<DeviceFile, Failure> {
         let node = match &self.node {
             Some(node) => node.clone(),
             None => {
@@ -245,7 +246,11 @@ impl Places<'_> {
         };
         let path = std::path::absolute(path)
             .map_err(|error| Failure::new("FAILED", format!("--devices: {error}")))?;
-        DeviceFile::open(&path, node).map_err(|error| Failure::of_declared(&error))
+        let file = match state_dir {
+            Some(state_dir) => DeviceFile::keep(&path, node, state_dir),
+            None => DeviceFile::open(&path, node),
+        };
+        file.map_err(|error| Failure::of_declared(&error))
     }
 
     /// The GPUs that were named.

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
+    sync::watch,
 };
 
 use super::{Failure, tell};
@@ -48,11 +49,14 @@ impl Webhook {
             let webhook = webhook.map_err(|error| Failure::of(error.code(), &error))?;
             let address = webhook.address().map_err(|error| failed("--listen", error))?;
             tell(&format!("reviewing configuration at https://{address}/review\n"));
+            let (end, ending) = watch::channel(false);
+            let served = tokio::spawn(webhook.serve(ending));
             tokio::select! {
-                () = webhook.serve() => {}
                 _signal = terminate.recv() => {}
                 _signal = interrupt.recv() => {}
             }
+            end.send_replace(true);
+            served.await.map_err(|panic| Failure::new("FAILED", panic.to_string()))?;
             Ok(())
         })
     }

@@ -17,13 +17,13 @@ pub const WATCH_SECONDS: u64 = 50;
 // === impl Api ===
 
 impl Api {
-    /// The slices of a driver on a node, and the version of the list.
+    /// The slices of a driver on a node, or of all drivers there, and the version of the list.
     ///
     /// # Errors
     /// As [`Self::claim`].
     pub async fn list_slices(
         &self,
-        driver: &str,
+        driver: Option<&str>,
         node: &str,
     ) -> Result<(Vec<Value>, String), ApiError> {
         let path = format!("{SLICES}?{}", selector(driver, node));
@@ -46,7 +46,7 @@ impl Api {
     ) -> Result<impl Stream<Item = Result<WatchEvent<Value>, ApiError>> + use<>, ApiError> {
         let path = format!(
             "{SLICES}?watch=1&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}&{}",
-            selector(driver, node)
+            selector(Some(driver), node)
         );
         let (api, asked) = (self.clone(), format!("GET {path}"));
         let request = Request::get(&path).body(Vec::new());
@@ -105,8 +105,9 @@ impl Api {
     }
 }
 
-fn selector(driver: &str, node: &str) -> String {
-    format!("fieldSelector=spec.driver%3D{driver}%2Cspec.nodeName%3D{node}")
+fn selector(driver: Option<&str>, node: &str) -> String {
+    let of_driver = driver.map(|driver| format!("%2Cspec.driver%3D{driver}")).unwrap_or_default();
+    format!("fieldSelector=spec.nodeName%3D{node}{of_driver}")
 }
 
 fn text(value: &Value, pointer: &str) -> String {

@@ -2,10 +2,10 @@
 //! nobody can hold it shut for others: the kubelet's probes above all.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     convert::Infallible,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     str::FromStr,
     sync::Arc,
     time::Duration,
@@ -18,7 +18,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_w
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Mutex, watch},
-    task::AbortHandle,
     time::{Instant, timeout},
 };
 
@@ -27,6 +26,7 @@ use crate::{
     claim::DRIVER,
     plugin::Monitor,
     publish::{self, Effect},
+    visitors::Visitors,
 };
 
 /// Where the door is.
@@ -59,12 +59,7 @@ pub(super) struct Watched {
     pub(super) published: watch::Receiver<publish::State>,
 }
 
-/// Who is at the door, the first to come first.
-#[derive(Default)]
-struct Visitors(VecDeque<(IpAddr, AbortHandle)>);
-
-/// How many are at the door at once, and how many of one address. Whoever comes next takes the place
-/// of the one who has been there longest: it had the time to ask.
+/// How many are at the door at once, and how many of one address.
 const MAX_VISITORS: usize = 64;
 const MAX_OF_ONE: usize = 8;
 
@@ -140,17 +135,17 @@ impl Door {
 
     /// Serves for as long as it is let.
     pub(super) async fn serve(self, listener: TcpListener) {
-        let mut visitors = Visitors::default();
+        let mut visitors = Visitors::new(MAX_VISITORS, MAX_OF_ONE);
         loop {
             let Ok((stream, from)) = listener.accept().await else {
                 // Too many files are open, or the like: it passes.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let from = from.ip().to_canonical();
-            visitors.make_room(from);
-            let visit = tokio::spawn(timeout(VISIT, self.clone().visit(stream)));
-            visitors.0.push_back((from, visit.abort_handle()));
+            let visit = timeout(VISIT, self.clone().visit(stream));
+            visitors.enter(from.ip(), async {
+                let _late = visit.await;
+            });
         }
     }
 
@@ -278,23 +273,6 @@ fn lacks(is_registered: bool, published: &publish::State) -> Option<String> {
             "the node's devices are not published: the API server was not told of them yet"
                 .to_owned(),
         ),
-    }
-}
-
-// === impl Visitors ===
-
-impl Visitors {
-    /// Lets one more in, from there.
-    fn make_room(&mut self, from: IpAddr) {
-        self.0.retain(|(_, visit)| !visit.is_finished());
-        let of_one = |(address, _): &(IpAddr, AbortHandle)| *address == from;
-        let leaves = match self.0.iter().filter(|visit| of_one(visit)).count() {
-            MAX_OF_ONE.. => self.0.iter().position(of_one),
-            _ => (self.0.len() >= MAX_VISITORS).then_some(0),
-        };
-        if let Some((_, visit)) = leaves.and_then(|at| self.0.remove(at)) {
-            visit.abort();
-        }
     }
 }
 

@@ -1,15 +1,19 @@
 //! The file of a driver's devices, read again when it has changed. One that is bad by then changes
-//! nothing: what was read before still counts.
+//! nothing: what was read before still counts, after a restart too.
 
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use divvy_cdi::file::{self, Trust};
+use divvy_cdi::{
+    file::{self, Durability, FileError, Trust},
+    problem::chain,
+};
 use divvy_hook::record::digest;
 
 use super::{Declaration, DeclaredError, decode};
+use crate::admin::tell;
 
 /// A file that declares devices.
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub struct DeviceFile {
     path: PathBuf,
     driver: String,
     node: String,
+    /// Where a copy is kept of what was read last and good, if one is.
+    copy: Option<PathBuf>,
     state: Mutex<State>,
 }
 
@@ -43,6 +49,8 @@ pub enum Looked {
 
 /// The most bytes of a file.
 const MAX_BYTES: usize = 1 << 20;
+/// Where copies are kept in a state directory, each by its file's path.
+const COPIES: &str = "devices";
 
 // === impl DeviceFile ===
 
@@ -52,10 +60,37 @@ impl DeviceFile {
     /// # Errors
     /// It cannot be read, is not to be trusted, or declares no devices.
     pub fn open(path: &Path, node: String) -> Result<Self, DeclaredError> {
-        let (declaration, read) = read(path)?;
+        Self::of(path, node, &bytes(path)?)
+    }
+
+    /// The same of a daemon, with a copy in its state directory: where the file is bad, what it said before counts.
+    /// That it is bad, [`Self::look`] says.
+    ///
+    /// # Errors
+    /// As [`Self::open`], where there is no good copy either.
+    pub fn keep(path: &Path, node: String, state_dir: &Path) -> Result<Self, DeclaredError> {
+        let name = digest(path.as_os_str().as_encoded_bytes()).replace(':', "-");
+        let copy = state_dir.join(COPIES).join(name);
+        let read = bytes(path).and_then(|bytes| Ok((Self::of(path, node.clone(), &bytes)?, bytes)));
+        let file = match read {
+            Ok((file, bytes)) => {
+                store(&copy, &bytes);
+                file
+            }
+            Err(error) => {
+                let kept = bytes(&copy).and_then(|bytes| Self::of(path, node, &bytes));
+                kept.map_err(|_| error)?
+            }
+        };
+        Ok(Self { copy: Some(copy), ..file })
+    }
+
+    fn of(path: &Path, node: String, bytes: &[u8]) -> Result<Self, DeclaredError> {
+        let declaration = decode::read(path, bytes)?;
         let driver = declaration.driver.clone();
-        let state = State { declaration: Arc::new(declaration), read, trouble: None };
-        Ok(Self { path: path.to_owned(), driver, node, state: Mutex::new(state) })
+        let (declaration, read) = (Arc::new(declaration), digest(bytes));
+        let state = Mutex::new(State { declaration, read, trouble: None });
+        Ok(Self { path: path.to_owned(), driver, node, copy: None, state })
     }
 
     /// A driver of which no file is known: claims on its devices can be ended all the same.
@@ -64,7 +99,7 @@ impl DeviceFile {
         let (declaration, read) = (Arc::new(declaration), String::new());
         let state = Mutex::new(State { declaration, read, trouble: None });
         let (path, node) = (PathBuf::new(), String::new());
-        Self { path, driver: driver.to_owned(), node, state }
+        Self { path, driver: driver.to_owned(), node, copy: None, state }
     }
 
     /// Whose devices they are.
@@ -94,22 +129,28 @@ impl DeviceFile {
 
     /// Reads it again.
     pub fn look(&self) -> Looked {
-        let found = read(&self.path);
+        let read = bytes(&self.path);
+        let found = read.and_then(|bytes| Ok((decode::read(&self.path, &bytes)?, bytes)));
         let mut state = self.state();
-        let found = found.and_then(|(declaration, read)| match declaration.driver == self.driver {
-            true => Ok((declaration, read)),
-            false => Err(DeclaredError::Driver {
-                file: self.path.display().to_string(),
-                driver: self.driver.clone(),
-                found: declaration.driver,
-            }),
-        });
+        let found =
+            found.and_then(|(declaration, bytes)| match declaration.driver == self.driver {
+                true => Ok((declaration, bytes)),
+                false => Err(DeclaredError::Driver {
+                    file: self.path.display().to_string(),
+                    driver: self.driver.clone(),
+                    found: declaration.driver,
+                }),
+            });
         match found {
-            Ok((declaration, read)) => {
+            Ok((declaration, bytes)) => {
+                let read = digest(&bytes);
                 let same = state.read == read && state.trouble.is_none();
                 (state.read, state.trouble) = (read, None);
                 if same {
                     return Looked::Same;
+                }
+                if let Some(copy) = &self.copy {
+                    store(copy, &bytes);
                 }
                 state.declaration = Arc::new(declaration);
                 Looked::Changed(Arc::clone(&state.declaration))
@@ -130,7 +171,19 @@ impl DeviceFile {
     }
 }
 
-fn read(path: &Path) -> Result<(Declaration, String), DeclaredError> {
-    let bytes = file::read(path, MAX_BYTES, &Trust::of_process()).map_err(Arc::new)?;
-    Ok((decode::read(path, &bytes)?, digest(&bytes)))
+fn bytes(path: &Path) -> Result<Vec<u8>, DeclaredError> {
+    Ok(file::read(path, MAX_BYTES, &Trust::of_process()).map_err(Arc::new)?)
+}
+
+/// What cannot be stored costs a later start with a bad file its devices, and nobody anything now.
+fn store(copy: &Path, bytes: &[u8]) {
+    let stored = || -> Result<(), FileError> {
+        if let Some(dir) = copy.parent() {
+            file::make_dir(dir, 0o700, Durability::Durable)?;
+        }
+        file::replace(copy, bytes, 0o600, Durability::Durable)
+    };
+    if let Err(error) = stored() {
+        tell(&format!("no copy of a file of devices is kept: {}\n", chain(&error)));
+    }
 }

@@ -204,6 +204,34 @@ fn a_file_is_read_again_and_one_that_is_bad_by_then_changes_nothing() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test's own input")]
+fn a_file_that_is_bad_at_a_start_is_what_it_was_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, state) = (dir.path().join("d.yaml"), dir.path().join("state"));
+    let keep = || DeviceFile::keep(&path, "n".to_owned(), &state);
+    fs::write(&path, "driver: [").unwrap();
+    assert_eq!(keep().unwrap_err().code(), "DEVICES-INVALID", "it was never good");
+    fs::write(&path, WHOLE).unwrap();
+    let file = keep().unwrap();
+    fs::write(&path, WHOLE.replace("name: bare", "name: new")).unwrap();
+    assert!(matches!(file.look(), Looked::Changed(_)));
+    let broken = || fs::write(&path, "driver: [");
+    let removed = || fs::remove_file(&path);
+    for make_bad in [&broken as &dyn Fn() -> std::io::Result<()>, &removed] {
+        make_bad().unwrap();
+        let file = keep().unwrap();
+        assert!(file.now().device("new").is_some());
+        assert!(matches!(file.look(), Looked::Bad(_)) && !file.is_good());
+    }
+    // Another file is another's.
+    let other = DeviceFile::keep(&dir.path().join("e.yaml"), "n".to_owned(), &state);
+    assert_eq!(other.unwrap_err().code(), "UNREADABLE");
+    let copy = fs::read_dir(state.join("devices")).unwrap().next().unwrap().unwrap().path();
+    fs::write(&copy, "nothing").unwrap();
+    assert_eq!(keep().unwrap_err().code(), "UNREADABLE");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test's own input")]
 fn a_file_that_others_can_write_is_not_read() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();

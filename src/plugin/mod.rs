@@ -13,7 +13,7 @@ mod machine;
 mod metrics;
 mod monitor;
 pub mod proto;
-pub mod reframe;
+mod reframe;
 mod registration;
 mod report;
 mod socket;

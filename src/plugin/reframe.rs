@@ -16,7 +16,7 @@ use hpack::Decoder;
 
 /// Why a connection is ended.
 #[derive(Debug, thiserror::Error)]
-pub enum ReframeError {
+pub(crate) enum ReframeError {
     /// The peer sent something that is no HTTP/2.
     #[error(transparent)]
     Malformed(#[from] Malformed),
@@ -28,7 +28,7 @@ pub enum ReframeError {
 /// What was sent that may not be.
 #[derive(Debug, thiserror::Error)]
 #[error("the peer does not speak HTTP/2: {0}")]
-pub struct Malformed(&'static str);
+pub(crate) struct Malformed(&'static str);
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +85,7 @@ const AUTHORITY: &[u8] = b"localhost";
 ///
 /// # Errors
 /// [`ReframeError`]: nobody reads on, and nothing more passes.
-pub async fn reframe(
+pub(crate) async fn reframe(
     from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
 ) -> Result<(), ReframeError> {

@@ -1,7 +1,12 @@
 //! The controller keeps the node's slices on the API server as they should be: what changes on the node
 //! is written, what somebody else changes or deletes is put back, and what is right is left alone.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use kube::core::WatchEvent;
 use serde_json::Value;
@@ -163,7 +168,7 @@ impl Controller {
             self.say_lacks(&server);
             self.server = Some(server);
         }
-        let list = self.api.list_slices(&self.options.driver, &self.options.node).await;
+        let list = self.api.list_slices(Some(&self.options.driver), &self.options.node).await;
         let (list, version) = list.map_err(Trouble::of_list)?;
         let mut before = std::mem::take(&mut self.there);
         for object in list.iter().filter_map(Object::read) {
@@ -297,7 +302,7 @@ impl Controller {
             || self.options.driver != DRIVER
         {
             true => None,
-            false => rival::find(&self.api, &node, name).await?,
+            false => rival::find(&self.api, &node, name, &self.addresses()).await?,
         };
         if let Some(rival) = rival {
             return Err(Trouble::Rival { node: name.clone(), rival });
@@ -305,6 +310,12 @@ impl Controller {
         let uid = node.pointer("/metadata/uid").and_then(Value::as_str);
         self.pool.node_uid = uid.unwrap_or_default().to_owned();
         Ok(())
+    }
+
+    /// Where the node's GPUs are.
+    fn addresses(&self) -> BTreeSet<String> {
+        let gpus = self.view.iter().flat_map(|view| &view.inventory.gpus);
+        gpus.map(|gpu| gpu.pci.to_string()).collect()
     }
 
     /// Takes in what happened to a slice; where it was not this that did it, how long to let it be.

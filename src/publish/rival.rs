@@ -1,28 +1,54 @@
 //! A rival is another driver that gives the GPUs of this node to pods: neither would know what the other
 //! gave.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::{
     api::{Api, ApiError},
+    claim::DRIVER,
     quantity::Quantity,
 };
 
 /// The driver of NVIDIA's.
-const DRIVER: &str = "gpu.nvidia.com";
+const NVIDIA: &str = "gpu.nvidia.com";
+/// By what drivers say of a device where on the node it is, as Kubernetes has them do.
+const ADDRESS: &str = "/attributes/resource.kubernetes.io~1pciBusID/string";
 /// Where the resources of NVIDIA's device plugin, and of others in its place, are. So are those of its
 /// network cards.
 const RESOURCES: &str = "nvidia.com/";
 
-/// Who else gives GPUs of this node, in words.
-pub(super) async fn find(api: &Api, node: &Value, name: &str) -> Result<Option<String>, ApiError> {
+/// Who else gives the GPUs of this node that are at these PCI addresses, in words.
+pub(super) async fn find(
+    api: &Api,
+    node: &Value,
+    name: &str,
+    gpus: &BTreeSet<String>,
+) -> Result<Option<String>, ApiError> {
     if let Some(resource) = resource(node) {
         return Ok(Some(format!("a device plugin, by which the node has {resource}")));
     }
-    let (slices, _) = api.list_slices(DRIVER, name).await?;
-    let slice = slices.first().and_then(|slice| slice.pointer("/metadata/name"));
-    let slice = slice.and_then(Value::as_str);
-    Ok(slice.map(|slice| format!("the DRA driver {DRIVER}, by ResourceSlice {slice}")))
+    let (slices, _) = api.list_slices(None, name).await?;
+    Ok(slices.iter().find_map(|slice| driver(slice, gpus)))
+}
+
+/// The driver whose slice it is, where that gives one of these GPUs.
+fn driver(slice: &Value, gpus: &BTreeSet<String>) -> Option<String> {
+    let driver = slice.pointer("/spec/driver")?.as_str()?;
+    let name = slice.pointer("/metadata/name")?.as_str()?;
+    let devices = slice.pointer("/spec/devices").and_then(Value::as_array);
+    let addresses =
+        devices.into_iter().flatten().filter_map(|device| device.pointer(ADDRESS)?.as_str());
+    let shared = addresses.into_iter().find(|address| gpus.contains(*address));
+    match (driver, shared) {
+        (DRIVER, _) => None,
+        (_, Some(address)) => Some(format!(
+            "the DRA driver {driver}, by ResourceSlice {name}, which has that at {address}"
+        )),
+        (NVIDIA, None) => Some(format!("the DRA driver {driver}, by ResourceSlice {name}")),
+        (_, None) => None,
+    }
 }
 
 /// A resource of GPUs of which a node has some. It stays at 0 when its device plugin is gone.

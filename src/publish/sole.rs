@@ -41,7 +41,7 @@ pub(super) async fn sole(
             ));
         }
         if state.borrow().generation.is_none()
-            && let Ok((list, _)) = api.list_slices(&options.driver, &options.node).await
+            && let Ok((list, _)) = api.list_slices(Some(&options.driver), &options.node).await
         {
             let there: Vec<Object> = list.iter().filter_map(Object::read).collect();
             let generation = whole(&options.node, &there);

@@ -55,7 +55,7 @@ fn with_cats(node: &mut Node, run: fn(&mut Node) -> Result<()>) -> Result<()> {
     node.kubectl(&delete, "")?;
     node.kubectl(&["delete", "deviceclass", CLASS], "")?;
     node.stop(PROGRAM, "TERM")?;
-    node.sandbox.must(&["rm", "-rf", FILE, "/var/lib/divvy/drivers"])?;
+    node.sandbox.must(&["rm", "-rf", FILE, "/var/lib/divvy/drivers", "/var/lib/divvy/devices"])?;
     node.install_chart(&[])?;
     node.start_driver(&[])
 }
@@ -97,10 +97,15 @@ fn cat(expression: &str) -> String {
 
 /// What people are told to apply; and one that there is not.
 fn example(node: &mut Node) -> Result<()> {
-    node.apply(&project("deploy/examples/cat.yaml")?.replace("ubuntu:24.04", IMAGE))?;
+    for file in ["deploy/examples/cat.yaml", "deploy/examples/shared-cat.yaml"] {
+        node.apply(&project(file)?.replace("ubuntu:24.04", IMAGE))?;
+    }
     node.until_pod("pod-with-cats", "Running")?;
     until_says(node, "pod-with-cats", "container0", "Snow")?;
     until_says(node, "pod-with-cats", "container1", "Coal")?;
+    for pod in ["first-lap", "second-lap"] {
+        until_says(node, pod, "main", "Ash")?;
+    }
     let devices = node.allocated("small-white-cat-claim")?;
     ensure!(devices == ["cat-0"], "{devices:?}");
     let containers = [("c", SAY, &["claim0"][..])];
@@ -240,6 +245,19 @@ fn reload(node: &mut Node) -> Result<()> {
         Ok((log.contains("DEVICES-INVALID") && log.contains("still counts")).then_some(()))
     })?;
     ensure!(published(node)? == ["cat-0", "cat-1", "cat-2"], "{:?}", published(node)?);
+    // So it is for a driver that starts with such a file.
+    node.stop(PROGRAM, "KILL")?;
+    let before = node.registrations(DRIVER);
+    node.start_driver(&["--devices", FILE])?;
+    node.wait("the cats' driver", SOON, &[PROGRAM, "kubelet"], |node| {
+        Ok((node.registrations(DRIVER) > before).then_some(()))
+    })?;
+    node.apply(&claim("other", &cat("$.color == \"black\"")))?;
+    node.apply(&Pod { name: "late", claims: &[by_name("other")], ..pod }.manifest())?;
+    until_says(node, "late", "c", "cat Coal")?;
+    ensure!(published(node)? == ["cat-0", "cat-1", "cat-2"], "{:?}", published(node)?);
+    node.delete_pods(&["late"])?;
+    node.kubectl(&["delete", "resourceclaim", "other"], "")?;
     node.sandbox.write(FILE, &cats.replace("name: cat-0", "name: cat-9"))?;
     let tainted = format!("cat-0 {DRIVER}/unavailable");
     let expect = |node: &mut Node, what: &str, all: &[&str]| {

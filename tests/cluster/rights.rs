@@ -44,6 +44,21 @@ fn slices_of_its_node(node: &mut Node) -> Result<()> {
         let (done, said) = node.as_driver(&["create", "-f", "-"], &slice(on, driver))?;
         ensure!(!done && said.contains(why), "{said}");
     }
+    // Nor may it change or delete those of others.
+    for (on, driver, why) in
+        [("node2", DRIVER, "of another"), (NAME, "gpu.example.com", "of driver gpu.example.com")]
+    {
+        node.kubectl(&["create", "-f", "-"], &slice(on, driver))?;
+        let changed =
+            slice(on, driver).replace("name: probe}, spec", "name: probe, labels: {a: b}}, spec");
+        for (args, stdin) in
+            [(&["replace", "-f", "-"][..], &*changed), (&["delete", "resourceslice", "probe"], "")]
+        {
+            let (done, said) = node.as_driver(args, stdin)?;
+            ensure!(!done && said.contains(why), "{args:?}: {said}");
+        }
+        node.kubectl(&["delete", "resourceslice", "probe"], "")?;
+    }
     // Nor by a token that is bound to no node.
     let create = ["create", "token", "divvy-node", "--namespace=divvy"];
     let token = format!("--token={}", node.kubectl(&create, "")?.trim());

@@ -15,7 +15,7 @@ use crate::{Test, group};
 const PARTITION: &str = r#"device.attributes["gpu.divvy.dev"].profile == "1g.5gb""#;
 const MAKE: &str = "nvmlDeviceCreateGpuInstanceWithPlacement";
 /// The instance that comes.
-const NEXT: &str = "divvy-node-next";
+pub const NEXT: &str = "divvy-node-next";
 
 pub fn tests() -> Vec<Test> {
     group(
@@ -37,6 +37,18 @@ impl Node {
         }
         found.retain(|name| name.contains(DRIVER) || name.starts_with("dra"));
         Ok(found)
+    }
+
+    /// Starts the instance that comes, beside the one that is there, and waits until the kubelet has it.
+    pub fn start_next(&mut self) -> Result<()> {
+        let registered = self.registrations(DRIVER);
+        let gpus = format!("nvml:{HOST}");
+        let args = ["--gpus", &gpus, "--node-name", NAME, "--kubeconfig", KUBECONFIG];
+        let args = [&args[..], &["--pod-uid=second"]].concat();
+        self.spawn_path(NEXT, "/programs/divvy-node", &args)?;
+        self.wait("the next instance", SOON, &[NEXT], |node| {
+            Ok((node.registrations(DRIVER) > registered).then_some(()))
+        })
     }
 
     /// That no prepare has failed, of whichever pod.
@@ -108,13 +120,7 @@ fn ended_by_the_other(node: &mut Node) -> Result<()> {
     node.wait("a partition to be made", SOON, &[PROGRAM], |node| {
         Ok((node.host().fitted(0)? > 0).then_some(()))
     })?;
-    let registered = node.registrations(DRIVER);
-    let gpus = format!("nvml:{HOST}");
-    let args = ["--gpus", &gpus, "--node-name", NAME, "--kubeconfig", KUBECONFIG];
-    node.spawn_path(NEXT, "/programs/divvy-node", &[&args[..], &["--pod-uid=second"]].concat())?;
-    node.wait("the next instance", SOON, &[NEXT], |node| {
-        Ok((node.registrations(DRIVER) > registered).then_some(()))
-    })?;
+    node.start_next()?;
     node.kubectl(&["delete", "pod", "short", "--force", "--grace-period=0", "--wait=false"], "")?;
     node.kubectl(&["delete", "resourceclaim", "short", "--wait=false"], "")?;
     node.stop(PROGRAM, "TERM")?;

@@ -1,11 +1,13 @@
 //! Devices by divvy's runtime shim, which a RuntimeClass names, where containerd's own CDI is off.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::claims::GPUS;
+use crate::driver::PROGRAM;
 use crate::manifest::{ANY, LOOK, Pod, by_name, by_template, claim, look_and_stay, template};
 use crate::node::{NAME, Node};
 use crate::pods::SOON;
+use crate::rolling::NEXT;
 use crate::{Test, group};
 
 const CLASS: &str = "runtimeClassName: divvy";
@@ -21,6 +23,7 @@ pub fn tests() -> Vec<Test> {
             ("shim::user_namespace", user_namespace),
             ("shim::beside_native", beside_native),
             ("shim::static_pod", static_pod),
+            ("shim::two_instances", two_instances),
         ],
     )
 }
@@ -113,4 +116,50 @@ fn static_pod(node: &mut Node) -> Result<()> {
     node.sandbox.must(&["rm", &file])?;
     ensure!(seen?.is_empty(), "a static pod sees a GPU");
     node.until_gone_within(&name, SOON)
+}
+
+/// While the driver is updated two instances keep the pods' records, and none takes away what the other wrote: a container
+/// that starts again finds its own.
+fn two_instances(node: &mut Node) -> Result<()> {
+    node.stop(PROGRAM, "TERM")?;
+    node.start_driver(&["--pod-uid=first"])?;
+    alone(node, |node| {
+        let stay = look_and_stay();
+        let containers = [("c", &*stay, &["claim0"][..])];
+        let names = ["before", "between"];
+        let start = |node: &mut Node, name: &'static str| {
+            let claims = &[by_name(name)];
+            let pod = Pod { name, claims, init: &[], containers: &containers, more: CLASS };
+            let pod = pod.manifest().replace("restartPolicy: Never", "restartPolicy: Always");
+            node.apply(&[claim(name, ANY), pod].concat())?;
+            node.sees_claim(name, "c", name).map(drop)
+        };
+        start(node, "before")?;
+        node.start_next()?;
+        start(node, "between")?;
+        for (restarts, instances) in [(1, &[PROGRAM, NEXT][..]), (2, &[NEXT])] {
+            if instances.len() == 1 {
+                node.stop(PROGRAM, "TERM")?;
+            }
+            // A round of each.
+            for instance in instances {
+                node.signal(instance, "HUP")?;
+            }
+            std::thread::sleep(crate::slices::LOOKED);
+            for name in names {
+                let process = node.container(name)?.context("its container runs")?.to_string();
+                node.sandbox.must(&["bash", "-c", &format!("kill -9 {process}")])?;
+                let path = format!("/api/v1/namespaces/default/pods/{name}");
+                node.wait(&format!("{name} to start again"), SOON, instances, |node| {
+                    let status = node.api.get(&path)?["status"]["containerStatuses"][0].take();
+                    let again = status["restartCount"] == restarts && status["started"] == true;
+                    Ok(again.then_some(()))
+                })?;
+                node.sees_claim(name, "c", name)?;
+            }
+        }
+        node.delete_pods(&names)
+    })?;
+    node.stop(NEXT, "TERM")?;
+    node.start_driver(&[])
 }

@@ -1,5 +1,3 @@
-use std::future::pending;
-
 use super::*;
 
 #[test]
@@ -29,29 +27,6 @@ fn a_place_is_a_port_or_an_address_with_one() {
     for wrong in ["", ":80", "::1", "70000", "localhost:80", "10.0.0.1"] {
         assert!(wrong.parse::<Place>().is_err(), "{wrong}");
     }
-}
-
-#[tokio::test]
-async fn nobody_keeps_others_out() {
-    let mut visitors = Visitors::default();
-    let mut come = |host: u8| {
-        let from = IpAddr::from([10, 0, 0, host]);
-        visitors.make_room(from);
-        let visit = tokio::spawn(pending::<()>());
-        visitors.0.push_back((from, visit.abort_handle()));
-        visit
-    };
-    // One that is slow has its places, and loses the oldest of them for another.
-    let slow: Vec<_> = (0..=MAX_OF_ONE).map(|_| come(1)).collect();
-    let others: Vec<_> = (2..=58).map(&mut come).collect();
-    let mut ended = Vec::new();
-    for (index, visit) in slow.into_iter().chain(others).enumerate() {
-        tokio::task::yield_now().await;
-        if visit.is_finished() {
-            ended.push(index);
-        }
-    }
-    assert_eq!(ended, [0, 1], "64 places: the slow one's first for its own, its next for the last");
 }
 
 #[tokio::test]

@@ -289,8 +289,19 @@ async fn nothing_is_published_beside_another_driver() {
     });
     let state = published.state.wait_for(waits("gpu.nvidia.com, by ResourceSlice theirs"));
     tokio::time::timeout(SOON, state).await.unwrap().unwrap();
+    // One that nobody knows, and which says what it gives: a network card, and one of our GPUs.
+    let device = |address: &str| json!({"attributes": {"resource.kubernetes.io/pciBusID": {"string": address}}});
+    let slice = |name: &str, driver: &str, address: &str| json!({"metadata": {"name": name}, "spec": {"driver": driver, "devices": [device(address)]}});
+    published.server.change(|world| {
+        world.remove("theirs");
+        world.put("card", "ADDED", slice("card", "nic.example.com", "0000:ff:00.0"));
+        world.put("another", "ADDED", slice("another", "gpu.example.com", "0000:02:00.0"));
+    });
+    let says = "gpu.example.com, by ResourceSlice another, which has that at 0000:02:00.0";
+    let state = published.state.wait_for(waits(says));
+    tokio::time::timeout(SOON, state).await.unwrap().unwrap();
     assert!(published.server.world().writes.is_empty());
-    published.server.change(|world| world.remove("theirs"));
+    published.server.change(|world| world.remove("another"));
     published.whole(3).await;
 }
 

@@ -147,9 +147,9 @@ impl Server {
             ("GET", "/version") => (200, world.kubernetes.clone()),
             ("GET", path) if path.starts_with("/api/v1/nodes/") => (200, world.node.clone()),
             ("GET", _) => {
-                let driver = request.query.split("spec.driver%3D").nth(1).unwrap();
-                let driver = driver.split("%2C").next().unwrap();
-                let of = |object: &&Value| object["spec"]["driver"] == driver;
+                let driver = request.query.split("spec.driver%3D").nth(1);
+                let driver = driver.map(|driver| driver.split(['%', '&']).next().unwrap());
+                let of = |object: &&Value| driver.is_none_or(|it| object["spec"]["driver"] == it);
                 let items: Vec<&Value> = world.objects.values().filter(of).collect();
                 (
                     200,
