@@ -97,15 +97,10 @@ fn cat(expression: &str) -> String {
 
 /// What people are told to apply; and one that there is not.
 fn example(node: &mut Node) -> Result<()> {
-    for file in ["deploy/examples/cat.yaml", "deploy/examples/shared-cat.yaml"] {
-        node.apply(&project(file)?.replace("ubuntu:24.04", IMAGE))?;
-    }
+    node.apply(&project("deploy/examples/cat.yaml")?.replace("ubuntu:24.04", IMAGE))?;
     node.until_pod("pod-with-cats", "Running")?;
     until_says(node, "pod-with-cats", "container0", "Snow")?;
     until_says(node, "pod-with-cats", "container1", "Coal")?;
-    for pod in ["first-lap", "second-lap"] {
-        until_says(node, pod, "main", "Ash")?;
-    }
     let devices = node.allocated("small-white-cat-claim")?;
     ensure!(devices == ["cat-0"], "{devices:?}");
     let containers = [("c", SAY, &["claim0"][..])];
@@ -120,8 +115,13 @@ fn example(node: &mut Node) -> Result<()> {
     node.until_unschedulable("green")
 }
 
-/// Two containers of a pod, and three pods with a part each of the same cat; the fourth waits.
+/// Two containers of a pod, and three pods with a part each of the same cat; the fourth waits. And what people are told to
+/// apply.
 fn shared(node: &mut Node) -> Result<()> {
+    node.apply(&project("deploy/examples/shared-cat.yaml")?.replace("ubuntu:24.04", IMAGE))?;
+    let laps = ["first-lap", "second-lap"];
+    laps.iter().try_for_each(|pod| until_says(node, pod, "main", "Ash"))?;
+    node.delete_pods(&laps)?;
     let containers = [("a", SAY, &["claim0"][..]), ("b", SAY, &["claim0"]), ("none", SAY, &[])];
     let pod = Pod {
         name: "two",

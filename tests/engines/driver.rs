@@ -15,9 +15,9 @@ use crate::sandbox::{End, Output, Run, Sandbox, View};
 const BUNDLE: &str = "/tmp/bundle";
 const SHIM: &str = "divvy-runtime";
 /// Where the host with the driver is.
-const HOST: &str = "/opt/host";
+pub const HOST: &str = "/opt/host";
 
-const CLAIM: &str = "
+pub const CLAIM: &str = "
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: gpu}

@@ -1,11 +1,13 @@
 //! The hook where systemd makes the cgroups: a systemd of our own, in a process namespace and below a cgroup of its own,
 //! and podman as one of its services.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use divvy_fake_nvml::{FakeHost, Layout};
 
 use crate::Test;
 use crate::device::{self, LOOK, NOTHING, SEEN};
 use crate::direct::{CRUN, RUNC, short};
+use crate::driver::{self, HOST};
 use crate::fixture::{self, Fixture, IMAGE};
 use crate::hook;
 use crate::podman;
@@ -57,6 +59,13 @@ pub fn tests() -> Vec<Test> {
             // systemd 262 knows no other view.
             tests.push(Test::new(name, body).in_view(View::V2, ""));
         }
+        let name = format!("systemd::unit::{}", end.name());
+        let body = move |fixture: &Fixture| {
+            let sandbox = Sandbox::start(fixture, end, View::V2)?;
+            hook::install(&sandbox, fixture, &[])?;
+            unit(Host::boot(sandbox, end, RUNC)?)
+        };
+        tests.push(Test::new(name, body).in_view(View::V2, ""));
     }
     tests
 }
@@ -65,13 +74,21 @@ pub fn tests() -> Vec<Test> {
 
 impl Host {
     fn start(fixture: &Fixture, end: End, runtime: &'static str) -> Result<Host> {
-        let mut sandbox = Sandbox::start(fixture, end, View::V2)?;
+        let sandbox = Sandbox::start(fixture, end, View::V2)?;
         device::provide(&sandbox)?;
         let keys =
             format!("runtime = {runtime:?}\nannotations = true\nenvironment = [\"DEVICES\"]\n");
         hook::install(&sandbox, fixture, &[(HANDLER, "podman", &keys)])?;
         let settings = podman::settings("").replace("\"cgroupfs\"", "\"systemd\"");
         sandbox.write("/etc/containers/containers.conf", &settings)?;
+        let mut host = Host::boot(sandbox, end, runtime)?;
+        let archive = format!("/fixture/{}", fixture::archive(IMAGE));
+        let output = host.service(&["podman", "load", "--quiet", "--input", &archive])?;
+        ensure!(output.code == 0, "{output:?}");
+        Ok(host)
+    }
+
+    fn boot(mut sandbox: Sandbox, end: End, runtime: &'static str) -> Result<Host> {
         for (name, text) in UNITS {
             sandbox.write(&format!("/etc/systemd/system/{name}"), text)?;
         }
@@ -91,9 +108,6 @@ impl Host {
             Host { sandbox, end, runtime, enter: ["sh".into(), "-c".into(), enter, "sh".into()] };
         let up = host.beside(&["systemctl", "is-active", "dbus.service"]);
         host.sandbox.until("systemd", &words(&up))?;
-        let archive = format!("/fixture/{}", fixture::archive(IMAGE));
-        let output = host.service(&["podman", "load", "--quiet", "--input", &archive])?;
-        ensure!(output.code == 0, "{output:?}");
         Ok(host)
     }
 
@@ -120,6 +134,58 @@ impl Host {
         let run = ["podman", &runtime, "run", "--pull=never"];
         self.service(&[&run, options, &[IMAGE], command].concat())
     }
+}
+
+/// The unit that we give people brings claims back after a boot, on reload, and after a crash.
+fn unit(mut host: Host) -> Result<()> {
+    const UNIT: &str = "divvy-node.service";
+    /// What a boot begins without.
+    const LOSE: [&str; 4] = ["rm", "-rf", "/run/divvy", "/run/cdi"];
+    const THERE: [&str; 3] = ["sh", "-c", "ls -R /run/divvy/claims; ls /run/cdi"];
+    for (name, program) in
+        [("divvy", env!("CARGO_BIN_EXE_divvy")), ("divvy-node", env!("CARGO_BIN_EXE_divvy-node"))]
+    {
+        let program = std::fs::read(program)?;
+        host.sandbox.write_mode(&format!("/usr/local/bin/{name}"), &program, 0o755)?;
+    }
+    let gpus = format!("nvml:{HOST}");
+    FakeHost::make_as(Layout::Debian, &host.sandbox.path(HOST), &[("H100-80GB", false)])?;
+    let text = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/deploy/systemd/divvy-node.service"
+    ))?;
+    host.sandbox.write(&format!("/etc/systemd/system/{UNIT}"), &text)?;
+    // Other GPUs, and nothing of a real boot's.
+    let node = format!(
+        "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=\n\
+         ExecStart=/usr/local/bin/divvy-node --gpus {gpus}\n"
+    );
+    host.sandbox.write(&format!("/etc/systemd/system/{UNIT}.d/test.conf"), &node)?;
+    host.sandbox.write("/tmp/claim.yaml", driver::CLAIM)?;
+    host.must(&["systemctl", "daemon-reload"])?;
+    let prepare = ["/usr/local/bin/divvy", "prepare", "-f", "/tmp/claim.yaml", "--gpus", &gpus];
+    host.must(&prepare)?;
+    let there = host.must(&THERE)?;
+    let is_back = |host: &mut Host, after: &str| -> Result<()> {
+        let same = format!("[ \"$({})\" = \"$1\" ]", THERE[2]);
+        let same = host.beside(&["sh", "-c", &same, "sh", there.trim_end()]);
+        let Err(error) = host.sandbox.until(after, &words(&same)) else { return Ok(()) };
+        let unit = host.beside(&["systemctl", "status", "--no-pager", UNIT]);
+        bail!("{error:#}{:?}, wanted {there}", host.sandbox.run(&words(&unit))?)
+    };
+    host.must(&LOSE)?;
+    host.must(&["systemctl", "start", UNIT])?;
+    is_back(&mut host, "the claim after a boot")?;
+    host.must(&LOSE)?;
+    host.must(&["systemctl", "reload", UNIT])?;
+    is_back(&mut host, "the claim after a reload")?;
+    host.must(&LOSE)?;
+    host.must(&["systemctl", "kill", "--signal=KILL", UNIT])?;
+    is_back(&mut host, "the claim after a crash")?;
+    host.must(&["systemctl", "stop", UNIT])?;
+    let ended = host.must(&["systemctl", "show", "--property=Result,ActiveState", UNIT])?;
+    ensure!(ended.contains("Result=success") && ended.contains("=inactive"), "{ended}");
+    Ok(())
 }
 
 fn words(argv: &[String]) -> Vec<&str> {
