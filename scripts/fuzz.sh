@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs each fuzz target of tests/fuzz for so many seconds: fuzz.sh SECONDS [TARGET…]
-# A find lies in tests/fuzz/artifacts then, and the exit status is that of libFuzzer.
+# A find lies in tests/fuzz/artifacts then, and the exit status is 1.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=$1

@@ -1,6 +1,10 @@
 //! Visitors are whoever has a connection to a server that anybody may reach: nobody can hold its door shut for others.
 
-use std::{collections::VecDeque, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::IpAddr,
+    time::Duration,
+};
 
 use tokio::{
     task::JoinHandle,
@@ -18,26 +22,34 @@ pub(crate) struct Visitors {
 // === impl Visitors ===
 
 impl Visitors {
-    /// At most so many at once, and so many of one address. Whoever comes next takes the place of the one who has
-    /// been there longest: it had the time to ask.
+    /// At most so many at once, and so many of one address. Whoever comes next takes the place of the oldest visit of
+    /// its own address where that has all of its places, and of the address with the most where there is none left.
     pub(crate) fn new(most: usize, of_one: usize) -> Self {
         Self { most, of_one, there: VecDeque::new() }
     }
 
     /// Lets one more in, from there.
-    pub(crate) fn enter(&mut self, from: IpAddr, visit: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) async fn enter(
+        &mut self,
+        from: IpAddr,
+        visit: impl Future<Output = ()> + Send + 'static,
+    ) {
         let from = from.to_canonical();
         self.there.retain(|(_, visit)| !visit.is_finished());
-        let is_same = |(address, _): &(IpAddr, JoinHandle<()>)| *address == from;
-        let leaves = if self.there.iter().filter(|visit| is_same(visit)).count() >= self.of_one {
-            self.there.iter().position(is_same)
-        } else {
-            (self.there.len() >= self.most).then_some(0)
+        let mut count = BTreeMap::<IpAddr, usize>::new();
+        self.there.iter().for_each(|(address, _)| *count.entry(*address).or_default() += 1);
+        let crowded = count.iter().max_by_key(|(_, count)| **count).map(|(address, _)| *address);
+        let leaves = match count.get(&from) {
+            Some(count) if *count >= self.of_one => Some(from),
+            _ => crowded.filter(|_| self.there.len() >= self.most),
         };
-        if let Some((_, visit)) = leaves.and_then(|at| self.there.remove(at)) {
+        let at = leaves.and_then(|from| self.there.iter().position(|(other, _)| *other == from));
+        if let Some((_, visit)) = at.and_then(|at| self.there.remove(at)) {
             visit.abort();
         }
         self.there.push_back((from, tokio::spawn(visit)));
+        // Many may have come at once: each has its turn before the next one's.
+        tokio::task::yield_now().await;
     }
 
     /// Waits until all have left, but not for longer than that.
@@ -71,29 +83,23 @@ mod tests {
     #[tokio::test]
     async fn nobody_keeps_others_out() {
         let mut visitors = Visitors::new(64, 8);
-        let mut come = |host: u8| {
+        let mut all = Vec::new();
+        // One that is slow has its places, and loses the oldest of them for another; and for others too, who are many.
+        for host in std::iter::repeat_n(1, 9).chain(2..=60) {
             let here = Arc::new(());
             let visit = Arc::clone(&here);
-            visitors.enter(from(host), async move {
+            let stay = async move {
                 pending::<()>().await;
                 drop(visit);
-            });
-            here
-        };
-        // One that is slow has its places, and loses the oldest of them for another.
-        let slow: Vec<_> = (0..=8).map(|_| come(1)).collect();
-        let others: Vec<_> = (2..=58).map(&mut come).collect();
-        for _ in 0..3 {
-            tokio::task::yield_now().await;
+            };
+            visitors.enter(from(host), stay).await;
+            all.push(here);
         }
-        let ended: Vec<usize> = slow
-            .iter()
-            .chain(&others)
-            .enumerate()
-            .filter(|(_, here)| Arc::strong_count(here) == 1)
-            .map(|(index, _)| index)
-            .collect();
-        assert_eq!(ended, [0, 1], "the slow one's first for its own, its next for the last");
+        tokio::task::yield_now().await;
+        let gone =
+            |(index, here): (usize, &Arc<()>)| (Arc::strong_count(here) == 1).then_some(index);
+        let gone: Vec<usize> = all.iter().enumerate().filter_map(gone).collect();
+        assert_eq!(gone, [0, 1, 2, 3], "one for its own, three for the last three of 67");
     }
 
     #[tokio::test]
@@ -102,14 +108,15 @@ mod tests {
         let here = Arc::new(());
         for stays in [false, true] {
             let (done, here) = (Arc::clone(&done), Arc::clone(&here));
-            visitors.enter(from(1), async move {
+            let visit = async move {
                 if stays {
                     pending::<()>().await;
                 }
                 tokio::task::yield_now().await;
                 done.fetch_add(1, Ordering::Relaxed);
                 drop(here);
-            });
+            };
+            visitors.enter(from(1), visit).await;
         }
         visitors.end(Duration::from_millis(50)).await;
         tokio::task::yield_now().await;

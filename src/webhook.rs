@@ -1,7 +1,7 @@
 //! A webhook is asked by the API server before it stores a claim, a template of claims or a device class. Configuration that
 //! a node would refuse is refused there already, by the node's own decoder.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{borrow::Cow, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use divvy_cdi::{
     file::{self, FileError, Trust},
@@ -11,7 +11,8 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -87,8 +88,9 @@ const MAX_VISITORS: usize = 32;
 const MAX_OF_ONE: usize = 24;
 /// What a certificate or a key may have.
 const MAX_PEM: usize = 1 << 20;
-/// An object and the one before it, as large as the API server takes them.
-const MAX_BODY: usize = 8 << 20;
+/// As large as the API server takes an object; and that, the one before it, and what is around them.
+const MAX_OBJECT: usize = 3 << 20;
+const MAX_BODY: usize = 7 << 20;
 /// How long a request may take to come, and an answer to go: the API server waits ten seconds.
 const REQUEST: Duration = Duration::from_secs(10);
 
@@ -152,9 +154,10 @@ impl Webhook {
             };
             self.renew();
             let visit = timeout(REQUEST, converse(self.acceptor.clone(), stream));
-            visitors.enter(from.ip(), async {
+            let visit = async {
                 let _late = visit.await;
-            });
+            };
+            visitors.enter(from.ip(), visit).await;
         }
         drop(self.listener);
         visitors.end(REQUEST).await;
@@ -196,7 +199,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<String>, std::con
     let (status, kind, body) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/healthz") => text(StatusCode::OK, "ok"),
         (&Method::POST, "/review") => match Limited::new(request, MAX_BODY).collect().await {
-            Err(_) => text(StatusCode::PAYLOAD_TOO_LARGE, "no whole request of at most 8 MiB"),
+            Err(_) => text(StatusCode::PAYLOAD_TOO_LARGE, "no whole request of at most 7 MiB"),
             Ok(body) => match reviewed(&body.to_bytes()) {
                 Ok(review) => (StatusCode::OK, "application/json", review.to_string()),
                 Err(why) => text(StatusCode::BAD_REQUEST, why),
@@ -210,18 +213,57 @@ async fn answer(request: Request<Incoming>) -> Result<Response<String>, std::con
     Ok(response)
 }
 
-/// The answer to an AdmissionReview (admission.k8s.io/v1).
+/// An AdmissionReview (admission.k8s.io/v1), as far as it is looked at. Anybody may send one: nothing is made of what is
+/// in an object before it is read as one.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    api_version: Cow<'a, str>,
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    request: Asked<'a>,
+}
+
+/// What is asked.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked<'a> {
+    uid: Cow<'a, str>,
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow)]
+    old_object: Option<&'a RawValue>,
+}
+
+/// What configuration is in.
+#[derive(Deserialize)]
+struct Spec<'a> {
+    #[serde(borrow)]
+    spec: Option<&'a RawValue>,
+}
+
+/// The answer to an AdmissionReview.
 fn reviewed(bytes: &[u8]) -> Result<Value, &'static str> {
-    let review: Value = serde_json::from_slice(bytes).map_err(|_| "no AdmissionReview in JSON")?;
-    let at = |pointer: &str| review.pointer(pointer).unwrap_or(&Value::Null);
-    if at("/apiVersion") != "admission.k8s.io/v1" || at("/kind") != "AdmissionReview" {
+    let review: Review<'_> = serde_json::from_slice(bytes)
+        .map_err(|_| "no AdmissionReview of admission.k8s.io/v1 with a request that has a uid")?;
+    if review.api_version != "admission.k8s.io/v1" || review.kind != "AdmissionReview" {
         return Err("an AdmissionReview of admission.k8s.io/v1 is wanted");
     }
-    let uid = at("/request/uid").as_str().ok_or("the request has no uid")?;
-    let object = at("/request/object");
-    // What is stored already stays as it is: its finalizers go, and it can be deleted.
-    let same = object.is_null() || at("/request/object/spec") == at("/request/oldObject/spec");
-    let wrong = if same { Vec::new() } else { claim::review(object.to_string().as_bytes()) };
+    let Asked { uid, object, old_object } = review.request;
+    if object.is_some_and(|object| object.get().len() > MAX_OBJECT) {
+        return Err("an object of at most 3 MiB is wanted");
+    }
+    // What is stored already stays as it is: its finalizers go, and it can be deleted. The API server writes both.
+    let spec = |object: Option<&'_ RawValue>| {
+        let spec = serde_json::from_str::<Spec<'_>>(object?.get()).ok()?.spec?;
+        Some(spec.get().to_owned())
+    };
+    let wrong = match object {
+        Some(new) if spec(old_object).is_none_or(|old| spec(object) != Some(old)) => {
+            claim::review(new.get().as_bytes())
+        }
+        _ => Vec::new(),
+    };
     let lines: Vec<_> =
         wrong.iter().map(|error| format!("{}: {}", error.code(), chain(error))).collect();
     let response = match lines.is_empty() {

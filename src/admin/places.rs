@@ -213,14 +213,28 @@ impl Places<'_> {
         }
     }
 
-    /// Every pool that was named, for a daemon.
-    pub(crate) fn pools(&self) -> Result<Vec<Opened>, Failure> {
+    /// Every pool that was named, as it is now.
+    pub(super) fn pools(&self) -> Result<Vec<Opened>, Failure> {
+        self.pools_of(None)
+    }
+
+    /// The same for a daemon, which keeps what was good of files of devices.
+    pub(crate) fn kept_pools(&self) -> Result<Vec<Opened>, Failure> {
+        // Where there are no files, no state directory is needed either.
+        let state_dir = match self.args.devices.is_empty() {
+            true => None,
+            false => Some(self.state_dir()?),
+        };
+        self.pools_of(state_dir.as_deref())
+    }
+
+    fn pools_of(&self, state_dir: Option<&Path>) -> Result<Vec<Opened>, Failure> {
         let mut pools: Vec<Opened> = Vec::new();
         if self.args.gpus.is_some() || self.args.devices.is_empty() {
             pools.push(Opened::Gpus(self.gpus()?));
         }
         for path in &self.args.devices {
-            let file = self.declared(path, Some(&self.state_dir()?))?;
+            let file = self.declared(path, state_dir)?;
             if pools.iter().any(|other| other.pool().driver() == file.driver()) {
                 let line = format!(
                     "--devices {}: driver {} has a file already",

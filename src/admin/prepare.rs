@@ -11,7 +11,7 @@ use super::{
     tell,
 };
 use crate::{
-    claim::{ClaimError, MAX_BYTES, Manifests},
+    claim::{ClaimError, MAX_BYTES, Manifests, Sharing},
     emit,
     plan::{Daemon, Planned},
     prepare::{PrepareError, Prepared},
@@ -130,9 +130,10 @@ fn answer(done: &[Prepared]) -> Answer {
         let mut devices = Vec::new();
         for device in &entry.devices {
             let cdi = emit::cdi_name(entry, device);
-            let sharing = match device.admin {
-                true => "admin access".to_owned(),
-                false => device.sharing.to_string(),
+            let sharing = match (&device.share, &device.sharing) {
+                _ if device.admin => "admin access".to_owned(),
+                (Some(_), Sharing::Exclusive) => "with other claims".to_owned(),
+                (_, sharing) => sharing.to_string(),
             };
             table.row([device.request.clone(), device.device.clone(), sharing, cdi.clone()]);
             let share = device.share.as_ref();

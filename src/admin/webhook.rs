@@ -6,6 +6,7 @@ use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinError,
 };
 
 use super::{Failure, tell};
@@ -50,14 +51,15 @@ impl Webhook {
             let address = webhook.address().map_err(|error| failed("--listen", error))?;
             tell(&format!("reviewing configuration at https://{address}/review\n"));
             let (end, ending) = watch::channel(false);
-            let served = tokio::spawn(webhook.serve(ending));
+            let mut served = tokio::spawn(webhook.serve(ending));
+            let defect = |panic: JoinError| Failure::new("FAILED", panic.to_string());
             tokio::select! {
+                done = &mut served => return done.map_err(defect),
                 _signal = terminate.recv() => {}
                 _signal = interrupt.recv() => {}
             }
             end.send_replace(true);
-            served.await.map_err(|panic| Failure::new("FAILED", panic.to_string()))?;
-            Ok(())
+            served.await.map_err(defect)
         })
     }
 }

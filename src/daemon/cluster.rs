@@ -1,6 +1,6 @@
 //! A cluster is what a node can be one of: its kubelet calls, its API server is told what the node has.
 
-use std::{path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::sync::{Notify, watch};
 
@@ -82,7 +82,8 @@ impl Member {
         let Some(first) = machines.first() else { return Ok(Vec::new()) };
         let (run, boot) = (first.node().run.clone(), first.node().boot.to_owned());
         let drivers = machines.iter().map(|machine| machine.pool().driver().to_owned());
-        let pods = Pods::new(api.clone(), node.clone(), drivers.collect(), run, boot);
+        let ours: BTreeSet<String> = drivers.collect();
+        let pods = Pods::new(api.clone(), node.clone(), ours.iter().cloned().collect(), run, boot);
         let ignored = cluster.ignore_xids.iter().copied().collect();
         let health = health::Options { effect: cluster.broken_gpu_effect, ignored };
         let mut members = Vec::new();
@@ -105,6 +106,7 @@ impl Member {
                 driver: driver.clone(),
                 node: node.clone(),
                 beside_other_driver: cluster.beside_other_driver,
+                ours: ours.clone(),
                 every: LOOK,
                 notice: Arc::clone(&notice),
                 sole: Some(sole.map_err(|e| Failure::of(e.code(), &e))?),

@@ -143,9 +143,10 @@ impl Door {
                 continue;
             };
             let visit = timeout(VISIT, self.clone().visit(stream));
-            visitors.enter(from.ip(), async {
+            let visit = async {
                 let _late = visit.await;
-            });
+            };
+            visitors.enter(from.ip(), visit).await;
         }
     }
 

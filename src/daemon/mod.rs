@@ -118,7 +118,7 @@ fn serve(cli: Cli, user: &User, runtime: &Runtime) -> Result<Exit, Failure> {
     let places = Places::new(cli.places, user).of_node(cli.cluster.node_name.clone());
     // A boot ends with the daemon, so it is asked once.
     let (boot, mut machines) = (crate::admin::boot()?, Vec::new());
-    for opened in places.pools()? {
+    for opened in places.kept_pools()? {
         let kept = places.kept(opened.pool().driver())?;
         machines.push(Arc::new(Machine::new(opened, kept, boot.clone())));
     }
@@ -126,6 +126,9 @@ fn serve(cli: Cli, user: &User, runtime: &Runtime) -> Result<Exit, Failure> {
         let mut done = Exit::Ok;
         // One that fails keeps no other from its round.
         for machine in &machines {
+            if !machine.reload() {
+                done = Exit::Failed;
+            }
             match round(&machine.node(), true, &mut Told::new()) {
                 Exit::Ok => {}
                 failed => done = failed,

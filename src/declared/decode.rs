@@ -128,6 +128,8 @@ fn head<'a>(top: &Field<'a>) -> Result<(String, Vec<Field<'a>>), ClaimError> {
     } else if driver == DRIVER {
         format!("{DRIVER} is the driver of GPUs; give these devices one of your own")
     } else {
+        // None is said in words: a file that ends too early says nothing.
+        top.need("devices")?;
         return Ok((driver.to_owned(), top.list("devices", MAX_DEVICES)?));
     };
     Err(field.wrong(wrong))

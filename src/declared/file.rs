@@ -58,7 +58,7 @@ impl DeviceFile {
     /// Reads a file; `node` is the name of the node, and so of the pool.
     ///
     /// # Errors
-    /// It cannot be read, is not to be trusted, or declares no devices.
+    /// It cannot be read, is not to be trusted, or is no declaration of devices.
     pub fn open(path: &Path, node: String) -> Result<Self, DeclaredError> {
         Self::of(path, node, &bytes(path)?)
     }
@@ -149,11 +149,14 @@ impl DeviceFile {
                 if same {
                     return Looked::Same;
                 }
+                let declaration = Arc::new(declaration);
+                state.declaration = Arc::clone(&declaration);
+                // Whoever wants to know how the file is does not wait for a disk.
+                drop(state);
                 if let Some(copy) = &self.copy {
                     store(copy, &bytes);
                 }
-                state.declaration = Arc::new(declaration);
-                Looked::Changed(Arc::clone(&state.declaration))
+                Looked::Changed(declaration)
             }
             Err(error) => {
                 let before = state.trouble.replace(error.clone());
@@ -175,15 +178,21 @@ fn bytes(path: &Path) -> Result<Vec<u8>, DeclaredError> {
     Ok(file::read(path, MAX_BYTES, &Trust::of_process()).map_err(Arc::new)?)
 }
 
-/// What cannot be stored costs a later start with a bad file its devices, and nobody anything now.
+/// Where it cannot be stored, an older copy goes as well: a later start with a bad file has no devices then, and not
+/// those that were taken out of it.
 fn store(copy: &Path, bytes: &[u8]) {
+    if file::read(copy, MAX_BYTES, &Trust::of_process()).is_ok_and(|kept| kept == bytes) {
+        return;
+    }
     let stored = || -> Result<(), FileError> {
         if let Some(dir) = copy.parent() {
             file::make_dir(dir, 0o700, Durability::Durable)?;
+            file::sweep(dir);
         }
         file::replace(copy, bytes, 0o600, Durability::Durable)
     };
     if let Err(error) = stored() {
+        let _as_well = file::remove(copy, Durability::Durable);
         tell(&format!("no copy of a file of devices is kept: {}\n", chain(&error)));
     }
 }

@@ -55,14 +55,19 @@ fn name_of(driver: &str, uid: &str, device: &Planned) -> String {
     format!("{}={}", kind(driver), device_name(uid, device))
 }
 
-/// The name of a claim's device in its spec. Shares are told apart by their IDs: a claim may have
-/// several of one device.
+/// The name of a claim's device in its spec. Shares are told apart by how their IDs begin, as a claim may have several
+/// of one device; all of an ID would make the name longer than some take.
 pub fn device_name(uid: &str, Planned { device, share, .. }: &Planned) -> String {
     match share {
-        Some(share) => format!("{uid}-{device}-{}", share.id),
+        Some(share) => {
+            format!("{uid}-{device}-{}", share.id.get(..SHARE).unwrap_or(share.id.as_str()))
+        }
         None => format!("{uid}-{device}"),
     }
 }
+
+/// As many characters of a share's ID.
+const SHARE: usize = 8;
 
 /// One device of a spec: its names there and in the pool, the UUID of what it is, and its files.
 #[derive(Debug)]

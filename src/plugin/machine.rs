@@ -33,9 +33,9 @@ impl Machine {
         self.opened.pool()
     }
 
-    /// Reads a file of devices again, and says what came of it.
-    pub fn reload(&self) {
-        let Pool::Declared(file) = self.pool() else { return };
+    /// Reads a file of devices again, and says what came of it; false while it is bad.
+    pub fn reload(&self) -> bool {
+        let Pool::Declared(file) = self.pool() else { return true };
         match file.look() {
             Looked::Same => {}
             Looked::Changed(now) => {
@@ -48,6 +48,7 @@ impl Machine {
                 tell(&format!("{path}: what it declared before still counts\n"));
             }
         }
+        file.is_good()
     }
 
     /// The same, to prepare and to end claims on.

@@ -43,6 +43,8 @@ pub struct Options {
     pub node: String,
     /// Also where another driver gives this node's GPUs.
     pub beside_other_driver: bool,
+    /// The drivers of this process.
+    pub ours: BTreeSet<String>,
     /// How often the node is looked at.
     pub every: Duration,
     /// To have it looked at now.
@@ -302,7 +304,9 @@ impl Controller {
             || self.options.driver != DRIVER
         {
             true => None,
-            false => rival::find(&self.api, &node, name, &self.addresses()).await?,
+            false => {
+                rival::find(&self.api, &node, name, &self.options.ours, &self.addresses()).await?
+            }
         };
         if let Some(rival) = rival {
             return Err(Trouble::Rival { node: name.clone(), rival });

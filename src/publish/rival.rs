@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::{
     api::{Api, ApiError},
-    claim::DRIVER,
     quantity::Quantity,
 };
 
@@ -19,30 +18,32 @@ const ADDRESS: &str = "/attributes/resource.kubernetes.io~1pciBusID/string";
 /// network cards.
 const RESOURCES: &str = "nvidia.com/";
 
-/// Who else gives the GPUs of this node that are at these PCI addresses, in words.
+/// Who else gives the GPUs of this node that are at these PCI addresses, in words. What the drivers of this process give
+/// is known to who declared it.
 pub(super) async fn find(
     api: &Api,
     node: &Value,
     name: &str,
+    ours: &BTreeSet<String>,
     gpus: &BTreeSet<String>,
 ) -> Result<Option<String>, ApiError> {
     if let Some(resource) = resource(node) {
         return Ok(Some(format!("a device plugin, by which the node has {resource}")));
     }
     let (slices, _) = api.list_slices(None, name).await?;
-    Ok(slices.iter().find_map(|slice| driver(slice, gpus)))
+    Ok(slices.iter().find_map(|slice| driver(slice, ours, gpus)))
 }
 
 /// The driver whose slice it is, where that gives one of these GPUs.
-fn driver(slice: &Value, gpus: &BTreeSet<String>) -> Option<String> {
-    let driver = slice.pointer("/spec/driver")?.as_str()?;
+fn driver(slice: &Value, ours: &BTreeSet<String>, gpus: &BTreeSet<String>) -> Option<String> {
+    let driver =
+        slice.pointer("/spec/driver")?.as_str().filter(|driver| !ours.contains(*driver))?;
     let name = slice.pointer("/metadata/name")?.as_str()?;
     let devices = slice.pointer("/spec/devices").and_then(Value::as_array);
     let addresses =
         devices.into_iter().flatten().filter_map(|device| device.pointer(ADDRESS)?.as_str());
-    let shared = addresses.into_iter().find(|address| gpus.contains(*address));
+    let shared = addresses.into_iter().find(|address| gpus.contains(&address.to_ascii_lowercase()));
     match (driver, shared) {
-        (DRIVER, _) => None,
         (_, Some(address)) => Some(format!(
             "the DRA driver {driver}, by ResourceSlice {name}, which has that at {address}"
         )),

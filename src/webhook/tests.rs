@@ -55,6 +55,17 @@ fn what_is_no_review_is_none() {
     }
 }
 
+/// Of a few MiB anybody could make hundreds of them in memory.
+#[test]
+fn what_is_larger_than_any_object_is_not_read() {
+    let object = "{\"\":0},".repeat(super::MAX_OBJECT / 7 + 1);
+    let review = format!(
+        "{{\"apiVersion\": \"admission.k8s.io/v1\", \"kind\": \"AdmissionReview\", \"request\": {{\"uid\": \"u\", \
+         \"object\": [{object} 1]}}}}"
+    );
+    assert!(reviewed(review.as_bytes()).is_err_and(|why| why.contains("3 MiB")));
+}
+
 #[test]
 fn an_object_of_any_shape_is_answered() {
     for object in [

@@ -48,6 +48,11 @@ fn once(world: &World) -> String {
     String::from_utf8(ended.stderr).unwrap()
 }
 
+/// What is left of claims, beside the copy of the file that divvy-node keeps.
+fn left(world: &World) -> Vec<String> {
+    world.left().into_iter().filter(|path| !path.contains("state/devices/")).collect()
+}
+
 #[test]
 fn the_small_white_cat_is_allocated_prepared_given_and_ended() {
     let world = world(&example(CATS));
@@ -84,7 +89,7 @@ fn the_small_white_cat_is_allocated_prepared_given_and_ended() {
     fs::remove_file(world.path("d.yaml")).unwrap();
     let ended = world.divvy(&["unprepare", "small-white-cat"]);
     assert_eq!(ended.ok(), "claim default/small-white-cat: ended\n");
-    assert_eq!(world.left(), Vec::<String>::new());
+    assert_eq!(left(&world), Vec::<String>::new());
 }
 
 #[test]
@@ -107,6 +112,24 @@ fn a_cat_that_several_may_pet_is_given_so_often() {
 }
 
 #[test]
+fn a_file_that_goes_bad_is_said_to_be() {
+    let world = world(&example(CATS));
+    divvy(&world, &["devices"]).ok();
+    assert!(!world.path("state/devices").exists(), "a listing keeps nothing");
+    once(&world);
+    world.write("d.yaml", "driver: resource-driver.example.com\n");
+    divvy(&world, &["devices"]).failed(4, "DEVICES-INVALID", "d.yaml");
+    let ended = command(&world, env!("CARGO_BIN_EXE_divvy-node"), &["--once"]).output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("DEVICES-INVALID") && said.contains("still counts"), "{said}");
+    // No devices are said in words.
+    let none = example(CATS).split("devices:").next().unwrap().to_owned() + "devices: []\n";
+    world.write("d.yaml", none);
+    assert_eq!(once(&world), "");
+}
+
+#[test]
 fn a_crash_is_gone_on_with() {
     let world = world(&example(CATS));
     divvy(&world, &["prepare", "-f", "c.yaml"]).ok();
@@ -115,7 +138,7 @@ fn a_crash_is_gone_on_with() {
     let half = fs::read_to_string(&entry).unwrap().replace("\"done\"", "\"started\"");
     fs::write(&entry, half).unwrap();
     assert!(once(&world).contains("was left half done, and is ended"));
-    assert_eq!(world.left(), Vec::<String>::new());
+    assert_eq!(left(&world), Vec::<String>::new());
     // A reboot.
     divvy(&world, &["prepare", "-f", "c.yaml"]).ok();
     for dir in ["cdi", "run"] {
@@ -151,7 +174,7 @@ fn what_the_host_has_not_is_named_when_it_is_to_be_given() {
     world.write("f.yaml", text);
     let ended = divvy(&world, &["prepare", "-f", "f.yaml"]);
     ended.failed(1, "DEVICE-GONE", "fpga-0: device node /dev/no-xdma is not there");
-    assert_eq!(world.left(), Vec::<String>::new());
+    assert_eq!(left(&world), Vec::<String>::new());
 }
 
 #[test]

@@ -60,6 +60,7 @@ async fn published_as(server: Server, view: View, sole: Option<PathBuf>) -> Publ
         driver: crate::claim::DRIVER.to_owned(),
         node: "n".to_owned(),
         beside_other_driver: false,
+        ours: [crate::claim::DRIVER.to_owned(), "own.example.com".to_owned()].into(),
         every: Duration::from_millis(30),
         notice: Arc::default(),
         sole,
@@ -295,6 +296,7 @@ async fn nothing_is_published_beside_another_driver() {
     published.server.change(|world| {
         world.remove("theirs");
         world.put("card", "ADDED", slice("card", "nic.example.com", "0000:ff:00.0"));
+        world.put("own", "ADDED", slice("own", "own.example.com", "0000:02:00.0"));
         world.put("another", "ADDED", slice("another", "gpu.example.com", "0000:02:00.0"));
     });
     let says = "gpu.example.com, by ResourceSlice another, which has that at 0000:02:00.0";
