@@ -1,7 +1,7 @@
 //! A webhook is asked by the API server before it stores a claim, a template of claims or a device class. Configuration that
 //! a node would refuse is refused there already, by the node's own decoder.
 
-use std::{borrow::Cow, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use divvy_cdi::{
     file::{self, FileError, Trust},
@@ -202,7 +202,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<String>, std::con
             Err(_) => text(StatusCode::PAYLOAD_TOO_LARGE, "no whole request of at most 7 MiB"),
             Ok(body) => match reviewed(&body.to_bytes()) {
                 Ok(review) => (StatusCode::OK, "application/json", review.to_string()),
-                Err(why) => text(StatusCode::BAD_REQUEST, why),
+                Err(why) => text(StatusCode::BAD_REQUEST, &why),
             },
         },
         _ => text(StatusCode::NOT_FOUND, "POST /review and GET /healthz are here"),
@@ -218,8 +218,8 @@ async fn answer(request: Request<Incoming>) -> Result<Response<String>, std::con
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Review<'a> {
-    api_version: Cow<'a, str>,
-    kind: Cow<'a, str>,
+    api_version: String,
+    kind: String,
     #[serde(borrow)]
     request: Asked<'a>,
 }
@@ -228,7 +228,7 @@ struct Review<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Asked<'a> {
-    uid: Cow<'a, str>,
+    uid: String,
     #[serde(borrow)]
     object: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -243,15 +243,15 @@ struct Spec<'a> {
 }
 
 /// The answer to an AdmissionReview.
-fn reviewed(bytes: &[u8]) -> Result<Value, &'static str> {
+fn reviewed(bytes: &[u8]) -> Result<Value, String> {
     let review: Review<'_> = serde_json::from_slice(bytes)
-        .map_err(|_| "no AdmissionReview of admission.k8s.io/v1 with a request that has a uid")?;
+        .map_err(|error| format!("no AdmissionReview in JSON: {error}"))?;
     if review.api_version != "admission.k8s.io/v1" || review.kind != "AdmissionReview" {
-        return Err("an AdmissionReview of admission.k8s.io/v1 is wanted");
+        return Err("an AdmissionReview of admission.k8s.io/v1 is wanted".to_owned());
     }
     let Asked { uid, object, old_object } = review.request;
     if object.is_some_and(|object| object.get().len() > MAX_OBJECT) {
-        return Err("an object of at most 3 MiB is wanted");
+        return Err("an object of at most 3 MiB is wanted".to_owned());
     }
     // What is stored already stays as it is: its finalizers go, and it can be deleted. The API server writes both.
     let spec = |object: Option<&'_ RawValue>| {

@@ -83,7 +83,7 @@ impl Member {
         let (run, boot) = (first.node().run.clone(), first.node().boot.to_owned());
         let drivers = machines.iter().map(|machine| machine.pool().driver().to_owned());
         let ours: BTreeSet<String> = drivers.collect();
-        let pods = Pods::new(api.clone(), node.clone(), ours.iter().cloned().collect(), run, boot);
+        let pods = Pods::new(api.clone(), node.clone(), ours.clone(), run, boot);
         let ignored = cluster.ignore_xids.iter().copied().collect();
         let health = health::Options { effect: cluster.broken_gpu_effect, ignored };
         let mut members = Vec::new();
