@@ -44,7 +44,7 @@ Gives containers the devices they were allocated, as each container is created.
 usage: divvy-hook [--config FILE] runtime RUNTIME-ARGUMENTS…
        divvy-hook [--config FILE] precreate < CONFIG > CONFIG
        divvy-hook [--config FILE] verify [HANDLER] < STATE
-       divvy-hook container [--link TARGET::LINK]… [--folder DIR]… < STATE
+       divvy-hook container [--mount SOURCE::TARGET]… [--link TARGET::LINK]… [--folder DIR]… < STATE
        divvy-hook report FILE | --text TEXT
        divvy-hook --version | --help
 
@@ -53,8 +53,8 @@ runtime    stands in the place of runc or crun: edits the config of a container 
            example divvy-runtime: the name is the handler that the configuration declares.
 precreate  the filter that podman calls (oci-hooks stage precreate).
 verify     a createRuntime hook: fails when the container lacks what it requests.
-container  a createContainer hook: makes links in the container, and tells its loader of the
-           libraries in folders.
+container  a createContainer hook: mounts files of the host in the container, makes links there,
+           and tells its loader of the libraries in folders.
 report     a createRuntime hook: says why precreate failed.
 
 configuration: /etc/divvy/config.toml

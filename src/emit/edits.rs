@@ -13,26 +13,27 @@ use crate::gpu::{Files, MountFile, MountKind, NodeFile};
 /// Keeps NVIDIA's own runtime, where it is the low-level one, from adding every GPU.
 pub(super) const VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
 
-/// Which numbers a device node has.
+/// Whose edits they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Numbers {
-    /// Those that it has now: where a container finds others, it does not start.
-    Fixed,
-    /// Those that it has when a container starts: the kernel gives some out anew at each boot and each
-    /// load of the driver, and whoever reads the spec may not compare.
-    OfStart,
+pub(super) enum Scope {
+    /// A claim's, for an engine that runs hooks: the hook mounts files, which is faster, and device nodes have the
+    /// numbers that they have now. Where a container finds others, it does not start.
+    Claim,
+    /// A node's, which stay, for whoever reads them, hooks or not. A device node's numbers are those that it has when
+    /// a container starts: the kernel gives some out anew at each boot and each load of the driver.
+    Node,
 }
 
 /// The edits for `files`; `program` is the one that edits file systems.
 pub(super) fn edits(
     mut files: Files,
-    numbers: Numbers,
+    scope: Scope,
     program: &Path,
 ) -> Result<ContainerEdits, HookError> {
-    let hooks = hook::edit(program, &mut files)?.into_iter().collect();
+    let hooks = hook::edit(program, &mut files, scope)?.into_iter().collect();
     let gids: BTreeSet<u32> = files.nodes.iter().filter_map(group).collect();
     Ok(ContainerEdits {
-        device_nodes: files.nodes.into_iter().map(|file| node(file, numbers)).collect(),
+        device_nodes: files.nodes.into_iter().map(|file| node(file, scope)).collect(),
         mounts: files.mounts.into_iter().map(mount).collect(),
         hooks,
         additional_gids: gids.into_iter().collect(),
@@ -46,13 +47,13 @@ fn group(file: &NodeFile) -> Option<u32> {
     (file.node.gid != 0 && !everybody).then_some(file.node.gid)
 }
 
-fn node(file: NodeFile, numbers: Numbers) -> DeviceNode {
+fn node(file: NodeFile, scope: Scope) -> DeviceNode {
     let kind = match file.node.kind {
         NodeKind::Block => DeviceType::Block,
         NodeKind::Char => DeviceType::Char,
         NodeKind::Fifo => DeviceType::Fifo,
     };
-    let fixed = numbers == Numbers::Fixed;
+    let fixed = scope == Scope::Claim;
     let number = |number: u32| if fixed { i64::from(number) } else { 0 };
     let of_group = file.node.gid != 0;
     DeviceNode {

@@ -1,5 +1,5 @@
-//! The hook of a spec makes the driver's links in a container, and tells its loader of the driver's
-//! libraries: both in one process, of a program that is linked statically.
+//! The hook of a spec mounts the driver's files in a container, makes its links there, and tells the loader of its
+//! libraries: all in one process, of a program that is linked statically.
 
 use std::{
     mem,
@@ -12,7 +12,8 @@ use divvy_cdi::{
     spec::{Hook, HookName},
 };
 
-use crate::gpu::Files;
+use super::edits::Scope;
+use crate::gpu::{Files, MountFile, MountKind};
 
 /// Where the program is, unless it is said.
 pub const HOOK: &str = "/usr/local/bin/divvy-hook";
@@ -39,16 +40,34 @@ pub enum HookError {
     Untrusted(FileError),
 }
 
-/// The hook for the links and folders of `files`, which has none then; none where none is needed.
+/// Moves the links of a device to what its spec has in common: one hook makes them all, since each costs a container
+/// more than what it does. It passes over those whose device a container does not have.
+pub(super) fn gather(common: &mut Files, device: &mut Files) {
+    for link in mem::take(&mut device.links) {
+        if !common.links.contains(&link) {
+            common.links.push(link);
+        }
+    }
+}
+
+/// The hook for the links and folders of `files`, which has none then; none where none is needed. It mounts the files
+/// as well for a claim.
 ///
 /// # Errors
 /// The program is not there, or not to be trusted.
-pub(super) fn edit(program: &Path, files: &mut Files) -> Result<Option<Hook>, HookError> {
+pub(super) fn edit(
+    program: &Path,
+    files: &mut Files,
+    scope: Scope,
+) -> Result<Option<Hook>, HookError> {
     let (links, folders) = (mem::take(&mut files.links), mem::take(&mut files.folders));
     if links.is_empty() && folders.is_empty() {
         return Ok(None);
     }
     let mut args = vec!["divvy-hook".to_owned(), "container".to_owned()];
+    for file in files.mounts.extract_if(.., |file| scope == Scope::Claim && is_for_hook(file)) {
+        args.extend(["--mount".to_owned(), format!("{}::{}", file.host_path, file.path)]);
+    }
     for link in links {
         args.extend(["--link".to_owned(), format!("{}::{}", link.target, link.path)]);
     }
@@ -63,6 +82,11 @@ pub(super) fn edit(program: &Path, files: &mut Files) -> Result<Option<Hook>, Ho
         timeout: None,
     };
     Ok(Some(hook))
+}
+
+/// Whether the hook can mount it, and can be told so.
+fn is_for_hook(file: &MountFile) -> bool {
+    file.kind == MountKind::File && !file.host_path.contains("::")
 }
 
 /// The path of a program that containers may be edited by.

@@ -23,7 +23,7 @@ use crate::{
     plan::{Planned, Target},
 };
 
-use edits::{Numbers, VOID, edits};
+use edits::{Scope, VOID, edits};
 pub use hook::{HOOK, HookError};
 pub use metadata::{Metadata, Told, metadata, metadata_dir};
 pub use node::{Named, TooOld, lower, node};
@@ -89,11 +89,12 @@ pub struct Part<'a> {
 ///
 /// # Errors
 /// The program is not there, or not to be trusted.
-pub fn spec(parts: Vec<Part<'_>>, common: Files, hook: &Path) -> Result<Spec, HookError> {
-    let mut shared = edits(common, Numbers::Fixed, hook)?;
+pub fn spec(mut parts: Vec<Part<'_>>, mut common: Files, hook: &Path) -> Result<Spec, HookError> {
+    parts.iter_mut().for_each(|part| hook::gather(&mut common, &mut part.files));
+    let mut shared = edits(common, Scope::Claim, hook)?;
     shared.env.push(VOID.to_owned());
     let device = |part: Part<'_>| {
-        let mut container_edits = edits(part.files, Numbers::Fixed, hook)?;
+        let mut container_edits = edits(part.files, Scope::Claim, hook)?;
         container_edits.env.push(format!("{}={}", variable(part.device), part.uuid));
         if let Some(access) = &part.mps {
             mps::edit(access, &mut container_edits);

@@ -7,7 +7,8 @@ use divvy_cdi::spec::{ContainerEdits, Device, Spec, Version};
 
 use super::{
     HookError,
-    edits::{Numbers, VOID, edits},
+    edits::{Scope, VOID, edits},
+    hook,
 };
 use crate::gpu::Files;
 
@@ -41,11 +42,12 @@ const ALL: &str = "all";
 /// The hook's program is not there, or not to be trusted.
 pub fn node(
     kind: &str,
-    devices: Vec<Named>,
-    common: Files,
+    mut devices: Vec<Named>,
+    mut common: Files,
     hook: &Path,
 ) -> Result<Spec, HookError> {
-    let mut container_edits = edits(common, Numbers::OfStart, hook)?;
+    devices.iter_mut().for_each(|device| hook::gather(&mut common, &mut device.files));
+    let mut container_edits = edits(common, Scope::Node, hook)?;
     container_edits.env.push(VOID.to_owned());
     let (mut all, mut named) = (Files::default(), Vec::new());
     for Named { names, files } in devices {
@@ -55,16 +57,11 @@ pub fn node(
                 all.nodes.push(node.clone());
             }
         }
-        for link in &files.links {
-            if !all.links.contains(link) {
-                all.links.push(link.clone());
-            }
-        }
-        let edits = edits(files, Numbers::OfStart, hook)?;
+        let edits = edits(files, Scope::Node, hook)?;
         named.extend(names.into_iter().map(|name| device(name, edits.clone())));
     }
     if !named.is_empty() {
-        named.push(device(ALL.to_owned(), edits(all, Numbers::OfStart, hook)?));
+        named.push(device(ALL.to_owned(), edits(all, Scope::Node, hook)?));
     }
     let mut spec = Spec {
         version: Version::V0_3_0,

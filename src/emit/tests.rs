@@ -86,21 +86,51 @@ fn a_node_from_elsewhere_says_so() {
 /// Files with a link, whose containers need the hook.
 fn linked(hook: &Path) -> Result<Spec, HookError> {
     let link = Link { path: "/lib/libcuda.so".to_owned(), target: "libcuda.so.1".to_owned() };
-    let common = Files { links: vec![link], folders: vec!["/lib".to_owned()], ..Files::default() };
-    spec(Vec::new(), common, hook)
+    let mount = |name: &str, kind| MountFile {
+        path: format!("/lib/{name}"),
+        host_path: format!("/host/{name}"),
+        kind,
+    };
+    let common = Files {
+        mounts: vec![
+            mount("libcuda.so.1", MountKind::File),
+            mount("socket", MountKind::Socket),
+            mount("a::b", MountKind::File),
+        ],
+        links: vec![link],
+        folders: vec!["/lib".to_owned()],
+        ..Files::default()
+    };
+    let link = Link { path: "/dev/dri/by-path/a".to_owned(), target: "../card0".to_owned() };
+    let part = |name: &str| Part {
+        name: name.to_owned(),
+        device: "gpu-a",
+        uuid: "GPU-1",
+        files: Files { links: vec![link.clone()], ..Files::default() },
+        mps: None,
+    };
+    spec(vec![part("uid-gpu-a"), part("uid-gpu-b")], common, hook)
 }
 
 #[test]
-fn one_hook_makes_all_links_and_has_an_environment_of_its_own() {
+fn one_hook_does_all_that_it_can_and_has_an_environment_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("divvy-hook");
     divvy_cdi::file::replace(&program, b"", 0o755, Durability::Volatile).unwrap();
     let made = linked(&program).unwrap();
     let [hook] = &made.container_edits.hooks[..] else { panic!("{made:?}") };
     assert_eq!((hook.hook_name, Path::new(&hook.path)), (HookName::CreateContainer, &*program));
-    let args = ["--link", "libcuda.so.1::/lib/libcuda.so", "--folder", "/lib"];
+    let args = [
+        ["--mount", "/host/libcuda.so.1::/lib/libcuda.so.1"],
+        ["--link", "libcuda.so.1::/lib/libcuda.so"],
+        ["--link", "../card0::/dev/dri/by-path/a"],
+        ["--folder", "/lib"],
+    ];
     assert_eq!(hook.args[..2], ["divvy-hook", "container"]);
-    assert_eq!(hook.args[2..], args);
+    assert_eq!(hook.args[2..], *args.as_flattened());
+    assert!(made.devices.iter().all(|device| device.container_edits.hooks.is_empty()));
+    let left: Vec<_> = made.container_edits.mounts.iter().map(|one| &*one.host_path).collect();
+    assert_eq!(left, ["/host/socket", "/host/a::b"], "what it cannot do or be told");
     assert_ne!(hook.env, Vec::<String>::new());
     // The hook understands it.
     let args: Vec<_> = hook.args[2..].iter().map(Into::into).collect();

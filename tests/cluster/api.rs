@@ -1,6 +1,6 @@
 //! The API server, asked through the socket of a `kubectl proxy` inside the node.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -57,8 +57,26 @@ impl Api {
         self.call_with(method, path, "")
     }
 
-    /// A request in HTTP 1.0, whose answer ends with the connection.
+    /// The objects of a list, each as it is and then whenever it changes.
+    pub fn watch(&self, path: &str) -> Result<impl Iterator<Item = Result<Value>> + use<>> {
+        let mut lines = BufReader::new(self.ask("GET", path, "")?).lines();
+        let head = lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty());
+        ensure!(head.count() > 0, "GET {path}: no head of an answer");
+        Ok(lines.map(|line| Ok(serde_json::from_str::<Value>(&line?)?["object"].take())))
+    }
+
     fn call_with(&self, method: &str, path: &str, sent: &str) -> Result<(u16, String)> {
+        let mut answer = Vec::new();
+        let mut stream = self.ask(method, path, sent)?;
+        stream.read_to_end(&mut answer).with_context(|| format!("{method} {path}"))?;
+        let answer = String::from_utf8_lossy(&answer);
+        let (head, body) = answer.split_once("\r\n\r\n").context("no head of an answer")?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Ok((status.with_context(|| head.to_owned())?, body.to_owned()))
+    }
+
+    /// A request in HTTP 1.0, whose answer ends with the connection.
+    fn ask(&self, method: &str, path: &str, sent: &str) -> Result<UnixStream> {
         let mut stream = UnixStream::connect(&self.socket)
             .with_context(|| format!("connect to {}", self.socket.display()))?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -68,11 +86,6 @@ impl Api {
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{sent}",
             sent.len()
         )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).with_context(|| format!("{method} {path}"))?;
-        let answer = String::from_utf8_lossy(&answer);
-        let (head, body) = answer.split_once("\r\n\r\n").context("no head of an answer")?;
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        Ok((status.with_context(|| head.to_owned())?, body.to_owned()))
+        Ok(stream)
     }
 }

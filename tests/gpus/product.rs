@@ -152,8 +152,10 @@ fn there_and_back() -> Outcome {
     }
     let root = world.fake.host.root().display().to_string();
     for text in [
-        &format!("\"hostPath\":\"{root}/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06\""),
-        "\"containerPath\":\"/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06\"",
+        &format!(
+            "\"--mount\",\"{root}/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06\
+             ::/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06\""
+        ),
         &format!("\"hookName\":\"createContainer\",\"path\":\"{root}/divvy-hook\""),
         "\"--link\",\"libcuda.so.1::/usr/lib/x86_64-linux-gnu/libcuda.so\"",
         "\"--folder\",\"/usr/lib/x86_64-linux-gnu\"],\"env\":[\"DIVVY_HOOK=container\"]",

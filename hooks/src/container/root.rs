@@ -17,12 +17,16 @@ use std::{
 };
 
 use rustix::{
-    fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat},
+    fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfsMountFlags},
     io::{Errno, retry_on_intr},
+    mount::{self, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags},
 };
 
 /// How often what another process moves below us is looked for again.
 const TURNS: usize = 32;
+
+/// How a file system of /proc names itself (`PROC_SUPER_MAGIC`).
+const PROC: fs::FsWord = 0x9fa0;
 
 /// An open root.
 #[derive(Debug)]
@@ -145,6 +149,54 @@ impl Root {
         }
     }
 
+    /// Mounts the file at `source`, a path of the host, where `target` leads, links followed: to read and to run, not
+    /// more. Where nothing stands, an empty file is made to mount on.
+    ///
+    /// # Errors
+    /// The system's answer; [`Errno::PERM`] where a link leads to the kernel's own files, on which whoever creates the
+    /// container relies.
+    pub(super) fn mount(&self, source: &Path, target: &Path) -> Result<(), Errno> {
+        let place = self.file_to_mount_on(target)?;
+        if fs::fstatfs(&place)?.f_type == PROC {
+            return Err(Errno::PERM);
+        }
+        let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let mount = mount::open_tree(CWD, &*c(source.as_os_str())?, copy)?;
+        let both =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        mount::move_mount(&mount, c"", &place, c"", both)?;
+        // What else is set may be locked where the mount comes from a namespace above.
+        let set = fs::fstatvfs(&mount)?.f_flag & StatVfsMountFlags::NOEXEC;
+        let noexec = if set.is_empty() { MountFlags::empty() } else { MountFlags::NOEXEC };
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | noexec;
+        let mount = &*own_path(&mount)?;
+        mount::mount_remount(mount, MountFlags::BIND | flags, c"")?;
+        mount::mount_change(mount, MountPropagationFlags::PRIVATE)
+    }
+
+    /// What stands at `path`, or the empty file that is made there.
+    fn file_to_mount_on(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        match self.at(path, PLACE) {
+            Err(Errno::NOENT) => {}
+            found => return found,
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Errno::INVAL);
+        };
+        let (folder, name) = (self.make_folder(parent)?, &*c(name)?);
+        let flags =
+            OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let make = || fs::openat(&folder, name, flags, Mode::from_raw_mode(0o644));
+        match make() {
+            // A link that leads nowhere, of an image that was made with another driver.
+            Err(Errno::EXIST) if fs::readlinkat(&folder, name, Vec::new()).is_ok() => {
+                fs::unlinkat(&folder, name, AtFlags::empty())?;
+                make()
+            }
+            made => made,
+        }
+    }
+
     /// Puts a link to `target` at `link`, in one step for whoever looks. An equal one stays.
     ///
     /// # Errors
@@ -232,9 +284,8 @@ impl File {
             return Ok(None);
         }
         // The same file, opened anew through the host's /proc: before the container's root is ours.
-        let path = &*c(format!("/proc/self/fd/{}", place.as_raw_fd()).as_ref())?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = fs::openat(CWD, path, flags, Mode::empty())?;
+        let fd = fs::openat(CWD, &*own_path(place)?, flags, Mode::empty())?;
         Ok(Some(Self { fd, size: usize::try_from(stat.st_size).unwrap_or(usize::MAX) }))
     }
 
@@ -259,10 +310,14 @@ impl File {
     }
 }
 
+/// The path that leads to an open file itself, whatever has its name now.
+fn own_path(fd: &OwnedFd) -> Result<CString, Errno> {
+    c(format!("/proc/self/fd/{}", fd.as_raw_fd()).as_ref())
+}
+
 /// The path that the kernel has for an open file.
 fn path_of(fd: &OwnedFd) -> Result<PathBuf, Errno> {
-    let path = &*c(format!("/proc/self/fd/{}", fd.as_raw_fd()).as_ref())?;
-    let name = fs::readlinkat(CWD, path, Vec::new())?;
+    let name = fs::readlinkat(CWD, &*own_path(fd)?, Vec::new())?;
     Ok(OsStr::from_bytes(name.as_bytes()).into())
 }
 

@@ -80,6 +80,7 @@ fn arguments_are_absolute_and_lead_nowhere_else() {
     let edits = parse(&["--link", "../a::/b/c", "--folder", "/d", "--link", "/x::/y"]).unwrap();
     assert_eq!(edits.links, [("../a".into(), "/b/c".into()), ("/x".into(), "/y".into())]);
     assert_eq!(edits.folders, [PathBuf::from("/d")]);
+    assert_eq!(parse(&["--mount", "/a::/b"]).unwrap().mounts, [("/a".into(), "/b".into())]);
     assert_eq!(parse(&[]).unwrap(), Edits::default());
     for bad in [
         &["--link"][..],
@@ -89,6 +90,10 @@ fn arguments_are_absolute_and_lead_nowhere_else() {
         &["--link", "a::/"],
         &["--link", "a::/b/../c"],
         &["--link", "a::/b/.."],
+        &["--mount", "/a"],
+        &["--mount", "a::/b"],
+        &["--mount", "/a::b"],
+        &["--mount", "/a/../b::/c"],
         &["--folder", "/"],
         &["--folder", "d"],
         &["--folder", "/a\n/b"],
@@ -103,6 +108,7 @@ fn arguments_are_absolute_and_lead_nowhere_else() {
 #[test]
 fn links_are_made_once_with_their_parents() {
     let bundle = Bundle::new();
+    bundle.write("rootfs/dev/dri/card0", "");
     let args =
         ["--link", "libcuda.so.1::/usr/lib/x/libcuda.so", "--link", "../card0::/dev/dri/by-path/c"];
     bundle.apply(&args).unwrap();

@@ -8,6 +8,7 @@
     reason = "a test fails by panicking; clippy.toml exempts only functions marked as tests"
 )]
 
+mod container;
 mod hostile;
 mod passthrough;
 mod precreate;

@@ -282,6 +282,11 @@ impl Drop for Machine {
 // === impl Outcome ===
 
 impl Outcome {
+    /// That it worked, and said nothing.
+    pub(crate) fn succeeded(&self) {
+        assert_eq!((self.status, self.stderr.as_str()), (0, ""));
+    }
+
     /// The one line of the error, which both channels must have shown.
     pub(crate) fn error(&self, code: &str) -> &str {
         assert_eq!(self.status, 1, "{}", self.stderr);
