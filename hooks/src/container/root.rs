@@ -79,11 +79,15 @@ impl Root {
 
     /// Opens `path`, without a right to read or write unless `flags` ask for one.
     fn at(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        self.open_at(path, flags, Mode::empty())
+    }
+
+    fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let path = &*c(path.as_os_str())?;
         let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let mut turns = TURNS;
         loop {
-            match fs::openat2(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
+            match fs::openat2(&self.0, path, flags | OFlags::CLOEXEC, mode, how) {
                 // Something on the way was moved while `..` was followed.
                 Err(Errno::AGAIN | Errno::INTR) if turns > 0 => turns -= 1,
                 done => return done,
@@ -174,27 +178,15 @@ impl Root {
         mount::mount_change(mount, MountPropagationFlags::PRIVATE)
     }
 
-    /// What stands at `path`, or the empty file that is made there.
+    /// What stands where `path` leads, or the empty file that is made there.
     fn file_to_mount_on(&self, path: &Path) -> Result<OwnedFd, Errno> {
         match self.at(path, PLACE) {
             Err(Errno::NOENT) => {}
             found => return found,
         }
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Errno::INVAL);
-        };
-        let (folder, name) = (self.make_folder(parent)?, &*c(name)?);
-        let flags =
-            OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let make = || fs::openat(&folder, name, flags, Mode::from_raw_mode(0o644));
-        match make() {
-            // A link that leads nowhere, of an image that was made with another driver.
-            Err(Errno::EXIST) if fs::readlinkat(&folder, name, Vec::new()).is_ok() => {
-                fs::unlinkat(&folder, name, AtFlags::empty())?;
-                make()
-            }
-            made => made,
-        }
+        self.make_folder(path.parent().ok_or(Errno::INVAL)?)?;
+        let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NONBLOCK;
+        self.open_at(path, flags, Mode::from_raw_mode(0o644))
     }
 
     /// Puts a link to `target` at `link`, in one step for whoever looks. An equal one stays.
