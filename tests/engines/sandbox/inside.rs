@@ -258,21 +258,38 @@ fn command<S: AsRef<std::ffi::OsStr>>(argv: &[S]) -> Command {
     command
 }
 
+/// Starts a program. One that was just written may be open to write for another moment: in what another test forked
+/// meanwhile, until that is another program.
+fn start(command: &mut Command) -> io::Result<Child> {
+    let begun = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ExecutableFileBusy
+                    && begun.elapsed() < Duration::from_secs(10) =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
+}
+
 fn finish(run: &Run) -> Result<Output> {
     // Files, not pipes: a daemon that a command leaves behind may hold them open for ever.
     let mut files = [anonymous("stdin")?, anonymous("stdout")?, anonymous("stderr")?];
     files[0].write_all(run.stdin.as_bytes())?;
     files[0].rewind()?;
     let [stdin, stdout, stderr] = &files;
-    let child = command(&run.argv)
+    let mut command = command(&run.argv);
+    command
         .envs(run.env.iter().map(|(key, value)| (key, value)))
         .current_dir(&run.dir)
         .stdin(stdin.try_clone()?)
         .stdout(stdout.try_clone()?)
         .stderr(stderr.try_clone()?)
-        .process_group(0)
-        .spawn()
-        .with_context(|| format!("cannot start {:?}", run.argv))?;
+        .process_group(0);
+    let child = start(&mut command).with_context(|| format!("cannot start {:?}", run.argv))?;
     let status = wait(child, run.limit).with_context(|| format!("{:?}", run.argv))?;
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
     let [_, stdout, stderr] = &mut files;
@@ -311,6 +328,7 @@ fn anonymous(name: &str) -> Result<fs::File> {
 
 fn spawn(argv: &[String], log: &Path) -> Result<Output> {
     let log = fs::File::options().create(true).append(true).open(log)?;
-    let child = command(argv).stdout(log.try_clone()?).stderr(log).process_group(0).spawn()?;
+    let mut command = command(argv);
+    let child = start(command.stdout(log.try_clone()?).stderr(log).process_group(0))?;
     Ok(Output { code: 0, stdout: child.id().to_string(), stderr: String::new() })
 }
