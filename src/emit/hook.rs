@@ -12,6 +12,8 @@ use divvy_cdi::{
     spec::{Hook, HookName},
 };
 
+use divvy_hook::container::Edits;
+
 use super::edits::Scope;
 use crate::gpu::{Files, MountFile, MountKind};
 
@@ -66,7 +68,7 @@ pub(super) fn edit(
     }
     let mut args = vec!["divvy-hook".to_owned(), "container".to_owned()];
     for file in files.mounts.extract_if(.., |file| scope == Scope::Claim && is_for_hook(file)) {
-        args.extend(["--mount".to_owned(), format!("{}::{}", file.host_path, file.path)]);
+        args.extend(["--mount".to_owned(), mount(&file)]);
     }
     for link in links {
         args.extend(["--link".to_owned(), format!("{}::{}", link.target, link.path)]);
@@ -84,9 +86,16 @@ pub(super) fn edit(
     Ok(Some(hook))
 }
 
+/// A mount, as the hook is told it.
+fn mount(file: &MountFile) -> String {
+    format!("{}::{}", file.host_path, file.path)
+}
+
 /// Whether the hook can mount it, and can be told so.
 fn is_for_hook(file: &MountFile) -> bool {
-    file.kind == MountKind::File && !file.host_path.contains("::")
+    let wanted = [(file.host_path.as_str().into(), file.path.as_str().into())];
+    let told = Edits::parse(&["--mount".into(), mount(file).into()]);
+    file.kind == MountKind::File && told.is_ok_and(|edits| edits.mounts == wanted)
 }
 
 /// The path of a program that containers may be edited by.

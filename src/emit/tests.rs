@@ -96,6 +96,7 @@ fn linked(hook: &Path) -> Result<Spec, HookError> {
             mount("libcuda.so.1", MountKind::File),
             mount("socket", MountKind::Socket),
             mount("a::b", MountKind::File),
+            mount("a:", MountKind::File),
         ],
         links: vec![link],
         folders: vec!["/lib".to_owned()],
@@ -130,7 +131,7 @@ fn one_hook_does_all_that_it_can_and_has_an_environment_of_its_own() {
     assert_eq!(hook.args[2..], *args.as_flattened());
     assert!(made.devices.iter().all(|device| device.container_edits.hooks.is_empty()));
     let left: Vec<_> = made.container_edits.mounts.iter().map(|one| &*one.host_path).collect();
-    assert_eq!(left, ["/host/socket", "/host/a::b"], "what it cannot do or be told");
+    assert_eq!(left, ["/host/socket", "/host/a::b", "/host/a:"], "what it cannot do or be told");
     assert_ne!(hook.env, Vec::<String>::new());
     // The hook understands it.
     let args: Vec<_> = hook.args[2..].iter().map(Into::into).collect();

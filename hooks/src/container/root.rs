@@ -22,8 +22,13 @@ use rustix::{
     mount::{self, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags},
 };
 
+use super::led;
+
 /// How often what another process moves below us is looked for again.
 const TURNS: usize = 32;
+
+/// How many links to nothing are followed, one after the other.
+const LINKS: usize = 8;
 
 /// How a file system of /proc names itself (`PROC_SUPER_MAGIC`).
 const PROC: fs::FsWord = 0x9fa0;
@@ -160,12 +165,16 @@ impl Root {
     /// The system's answer; [`Errno::PERM`] where a link leads to the kernel's own files, on which whoever creates the
     /// container relies.
     pub(super) fn mount(&self, source: &Path, target: &Path) -> Result<(), Errno> {
+        // Before anything is made: it may be missing.
+        let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let mount = mount::open_tree(CWD, &*c(source.as_os_str())?, copy)?;
+        if FileType::from_raw_mode(fs::fstat(&mount)?.st_mode).is_dir() {
+            return Err(Errno::ISDIR);
+        }
         let place = self.file_to_mount_on(target)?;
         if fs::fstatfs(&place)?.f_type == PROC {
             return Err(Errno::PERM);
         }
-        let copy = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let mount = mount::open_tree(CWD, &*c(source.as_os_str())?, copy)?;
         let both =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         mount::move_mount(&mount, c"", &place, c"", both)?;
@@ -184,9 +193,20 @@ impl Root {
             Err(Errno::NOENT) => {}
             found => return found,
         }
-        self.make_folder(path.parent().ok_or(Errno::INVAL)?)?;
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NONBLOCK;
-        self.open_at(path, flags, Mode::from_raw_mode(0o644))
+        let mut leads = path.to_owned();
+        for _ in 0..LINKS {
+            self.make_folder(leads.parent().ok_or(Errno::INVAL)?)?;
+            match self.open_at(path, flags, Mode::from_raw_mode(0o644)) {
+                Err(Errno::NOENT) => {}
+                done => return done,
+            }
+            // A link into a folder that is not there, of an image that was made for another driver.
+            let link = self.at(&leads, PLACE | OFlags::NOFOLLOW)?;
+            let target = fs::readlinkat(link, c"", Vec::new())?;
+            leads = led(OsStr::from_bytes(target.as_bytes()).as_ref(), &leads);
+        }
+        Err(Errno::LOOP)
     }
 
     /// Puts a link to `target` at `link`, in one step for whoever looks. An equal one stays.
